@@ -1,0 +1,55 @@
+/* table.c - the operations of one instruction set. */
+#include "kernels/cpu/cpu.h"
+
+#define TR_CPU_TEXT2(variant) "cpu-" #variant
+#define TR_CPU_TEXT(variant)  TR_CPU_TEXT2(variant)
+
+extern const tr_kernels TR_CPU(kernels);
+
+const tr_kernels TR_CPU(kernels) = {
+    .name = TR_CPU_TEXT(TR_CPU_VARIANT),
+    .pack_size = tr_cpu_pack_size,
+    .pack = tr_cpu_pack,
+    .pack_rows = tr_cpu_pack_rows,
+    .embed = TR_CPU(embed),
+    .rms_norm = TR_CPU(rms_norm),
+    .layer_norm = TR_CPU(layer_norm),
+    .row_exponent = TR_CPU(row_exponent),
+    .matmul = TR_CPU(matmul),
+    .matmul_term = TR_CPU(matmul_term),
+    .residual_add = TR_CPU(residual_add),
+    .sums_pack = TR_CPU(sums_pack),
+    .sums_add = TR_CPU(sums_add),
+    .silu_mul = TR_CPU(silu_mul),
+    .round_nvfp4 = TR_CPU(round_nvfp4),
+    .sigmoid_mul = TR_CPU(sigmoid_mul),
+    .rope_table = TR_CPU(rope_table),
+    .rope = TR_CPU(rope),
+    .kv_write = TR_CPU(kv_write),
+    .attention = TR_CPU(attention),
+    .attention_scratch = TR_CPU(attention_scratch),
+    .attention_list = TR_CPU(attention_list),
+    .attention_list_scratch = TR_CPU(attention_list_scratch),
+    .pool_keys = TR_CPU(pool_keys),
+    .index_scores = TR_CPU(index_scores),
+    .select_top = TR_CPU(select_top),
+    .conv_silu = TR_CPU(conv_silu),
+    .l2_norm = TR_CPU(l2_norm),
+    .kda_gate = TR_CPU(kda_gate),
+    .kda_gate_bounded = TR_CPU(kda_gate_bounded),
+    .sigmoid_scale = TR_CPU(sigmoid_scale),
+    .kda_recurrent = TR_CPU(kda_recurrent),
+    .kda_chunk = TR_CPU(kda_chunk),
+    .kda_chunk_scratch = TR_CPU(kda_chunk_scratch),
+    .gdn_recurrent = TR_CPU(gdn_recurrent),
+    .gdn_chunk = TR_CPU(gdn_chunk),
+    .gdn_chunk_scratch = TR_CPU(gdn_chunk_scratch),
+    .head_norm = TR_CPU(head_norm),
+    .group_norm = TR_CPU(group_norm),
+    .mhc_mix = TR_CPU(mhc_mix),
+    .bank_read = TR_CPU(bank_read),
+    .bank_write = TR_CPU(bank_write),
+    .ngram_gate = TR_CPU(ngram_gate),
+    .ngram_conv = TR_CPU(ngram_conv),
+    .route = TR_CPU(route),
+};

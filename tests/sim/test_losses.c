@@ -1,0 +1,205 @@
+/* test_losses.c - losses that the simulator found to leave a request without an end.
+ *
+ * Method: three nodes by hand; each test brings about the loss that once hung and waits for the
+ * end: the right one where the batcher's node is there, else an error. */
+#include "tests/check.h"
+
+#include "core/log.h"
+#include "tests/sim/requests.h"
+#include "tests/sim/tiny_model.h"
+#include "tests/sim/world.h"
+
+#define PATIENCE_NS (8ull * WORLD_SECOND)
+#define LONG_STOCK  1 /* a request of the stock with 48 tokens */
+#define SHORT_STOCK 3
+#define ROWS_STOCK  2 /* one that asks for logits */
+
+static char model[64];
+
+typedef struct {
+    world world;
+    uint64_t request;
+    uint32_t stock;
+    uint32_t client; /* node of it */
+    sim_answer answer;
+} fixture;
+
+/* A cluster of n0, n1 and n2, its default placement or what rules say; client: who will ask. */
+static void open_fixture(fixture *x, const char *rules, uint32_t client, uint64_t notice_ns)
+{
+    char yaml[1024];
+    tr_error err = {0};
+    tr_sim_config net = {
+        .seed = 1, .delay_ns = 5000, .delay_max_ns = 50000, .room = 128, .notice_ns = notice_ns};
+
+    *x = (fixture){.client = client};
+    snprintf(yaml, sizeof(yaml),
+             "model: %s\nnodes: [{name: n0, memory: 1 GiB}, {name: n1, memory: 1 GiB},"
+             " {name: n2, memory: 1 GiB}]\n%s"
+             "limits: {context: %d, exit_on_peer_loss: false}\n",
+             model, rules, TINY_CONTEXT);
+    CHECK_STATUS(world_open(&x->world, yaml, &net, 1, &err), TR_OK);
+    CHECK_STATUS(world_boot(&x->world, &err), TR_OK);
+}
+
+static void step(fixture *x)
+{
+    (void)world_step(&x->world, world_next_ns(&x->world));
+}
+
+static void ask(fixture *x, uint32_t stock)
+{
+    int32_t prompt[TINY_CONTEXT];
+    tr_request request;
+    tr_error err = {0};
+    x->stock = stock;
+    sim_request_make(stock, &request, prompt);
+    CHECK_STATUS(tr_client_submit(x->world.nodes[x->client].client, &request, &x->request, &err),
+                 TR_OK);
+}
+
+/* The next event of the request, soon. */
+static void hear(fixture *x)
+{
+    uint64_t deadline_ns = world_now_ns(&x->world) + PATIENCE_NS;
+    tr_event event;
+    while (!tr_client_next(x->world.nodes[x->client].client, &event)) {
+        assert_true(world_next_ns(&x->world) < deadline_ns);
+        step(x);
+    }
+    assert_true(event.request == x->request);
+    assert_null(sim_answer_add(&x->answer, &event));
+}
+
+/* A long request, which has had its first token. */
+static void ask_long(fixture *x)
+{
+    ask(x, LONG_STOCK);
+    hear(x);
+    assert_int_equal(x->answer.tokens_count, 1);
+}
+
+/* The request ends, once. */
+static void hear_end(fixture *x)
+{
+    tr_event event;
+    while (x->answer.last.kind != TR_EVENT_FAILED && x->answer.last.kind != TR_EVENT_FINISHED)
+        hear(x);
+    assert_false(tr_client_next(x->world.nodes[x->client].client, &event));
+}
+
+static void expect_error(fixture *x)
+{
+    hear_end(x);
+    assert_int_equal(x->answer.last.kind, TR_EVENT_FAILED);
+    assert_int_equal(x->answer.last.error.code, TR_E_PEER);
+    world_close(&x->world);
+}
+
+static void expect_right_end(fixture *x)
+{
+    tr_error err = {0};
+    hear_end(x);
+    assert_int_equal(x->answer.last.kind, TR_EVENT_FINISHED);
+    assert_null(sim_answer_check(&x->answer, sim_right_answer(model, x->stock, &err)));
+    world_close(&x->world);
+}
+
+static void the_batchers_node_dies_and_takes_the_requests_of_others_along(void **state)
+{
+    fixture x;
+    (void)state;
+    open_fixture(&x, "", 2, WORLD_SECOND);
+    ask_long(&x);
+    world_crash(&x.world, 0);
+    expect_error(&x);
+}
+
+static void a_node_dies_and_only_its_silence_says_so(void **state)
+{
+    fixture x;
+    (void)state;
+    open_fixture(&x, "", 0, UINT64_MAX);
+    ask_long(&x);
+    world_crash(&x.world, 1);
+    expect_right_end(&x);
+}
+
+static void a_node_that_was_stopped_and_given_up_gives_up_too(void **state)
+{
+    fixture x;
+    (void)state;
+    open_fixture(&x, "", 1, UINT64_MAX);
+    ask_long(&x);
+    x.world.nodes[1].awake_ns = world_now_ns(&x.world) + 3 * WORLD_SECOND;
+    expect_error(&x);
+}
+
+static void two_nodes_lose_each_other_and_the_batcher_neither(void **state)
+{
+    fixture x;
+    tr_health health;
+    (void)state;
+    open_fixture(&x, "", 0, UINT64_MAX);
+    ask_long(&x);
+    tr_sim_cut(x.world.net, 1, 2, world_now_ns(&x.world) + 4 * WORLD_SECOND);
+    tr_cluster_health(x.world.nodes[0].cluster, &health);
+    assert_int_equal(health.state, TR_HEALTH_SERVING);
+    expect_right_end(&x);
+}
+
+/* Sampler and client have lost each other, and the batcher neither: the rows go nowhere. */
+static void rows_that_cannot_come_are_not_waited_for(void **state)
+{
+    fixture x;
+    (void)state;
+    open_fixture(&x,
+                 "batcher: n2\nsampler: n0\nrouters: [{node: n2, layers: all}]\n"
+                 "vocabulary: [{node: n0}]\n",
+                 1, UINT64_MAX);
+    tr_sim_cut(x.world.net, 0, 1, world_now_ns(&x.world) + 4 * WORLD_SECOND);
+    while (!x.world.lost)
+        step(&x);
+    ask(&x, ROWS_STOCK);
+    expect_error(&x);
+}
+
+/* The batcher may still have what the former life asked for, under the same number. */
+static void a_client_that_comes_back_hears_nothing_of_its_former_life(void **state)
+{
+    fixture x;
+    (void)state;
+    open_fixture(&x, "", 2, 0);
+    ask_long(&x);
+    world_crash(&x.world, 2);
+    world_restart(&x.world, 2, world_now_ns(&x.world));
+    x.world.nodes[1].slow = 200; /* the stream takes longer than the return */
+    while (x.world.nodes[2].client == NULL)
+        step(&x);
+    x.answer = (sim_answer){.tokens_count = 0};
+    ask(&x, SHORT_STOCK);
+    expect_right_end(&x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_batchers_node_dies_and_takes_the_requests_of_others_along),
+        cmocka_unit_test(a_node_dies_and_only_its_silence_says_so),
+        cmocka_unit_test(a_node_that_was_stopped_and_given_up_gives_up_too),
+        cmocka_unit_test(two_nodes_lose_each_other_and_the_batcher_neither),
+        cmocka_unit_test(rows_that_cannot_come_are_not_waited_for),
+        cmocka_unit_test(a_client_that_comes_back_hears_nothing_of_its_former_life),
+    };
+    tr_error err;
+    tr_log_set_level(TR_LOG_NONE);
+    if (tiny_model_write(model, sizeof(model), &err) != TR_OK) {
+        fprintf(stderr, "%s\n", err.text);
+        return 1;
+    }
+    int failures = cmocka_run_group_tests(tests, NULL, NULL);
+    sim_requests_close();
+    sim_tasks_close();
+    tiny_model_remove(model);
+    return failures;
+}

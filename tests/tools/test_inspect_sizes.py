@@ -1,0 +1,138 @@
+"""troupe inspect on the real models: all tensors at their true shapes, without data.
+
+Goal: the bytes agree with what was published for the files, within 0.1 %, what is skipped is named, and
+it takes under 2 s. Measured is processor time, because this machine may be busy; under sanitizers
+(--untimed) it is not compared. Then --verify on a
+model that has data: the hash depends on every byte, and not on how tensors are cut into files.
+"""
+
+import json
+import pathlib
+import resource
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+import synthetic
+from troupe_test import ROOT, Tap, Troupe, binary
+
+TOLERANCE = 0.001
+SECONDS_MAX = float("inf") if "--untimed" in sys.argv else 2.0
+
+# What is skipped: words of the reason and bytes, within 1 %.
+MODELS = {
+    "solar_open2-bf16": {},
+    "solar_open2-nvfp4": {},
+    "glm5_next-fp8": {"prediction layers": 7.55e9, "vision tower": 1.13e9},
+    "glm5_next-nvfp4": {"prediction layers": 14.87e9, "vision tower": 1.13e9},
+    "qwen4_exp-bf16": {"prediction layers": 5.21e9, "vision tower": 0.898e9},
+    "qwen4_exp-nvfp4": {"prediction layers": 5.21e9, "vision tower": 0.898e9},
+}
+
+
+def inspect_sizes(name, folder, skipped):
+    make, published = synthetic.CHECKPOINTS[name]
+    checkpoint = make()
+    checkpoint.write(folder)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([binary(), "inspect", "--json", folder], capture_output=True, text=True, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode != 0:
+        return done.stderr
+    seconds = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    report = json.loads(done.stdout)
+    found = report["tensor_bytes"]
+    print(f"# {name}: {report['tensors']} tensors, {found} bytes, published {published}, {seconds:.2f} s")
+    if found != checkpoint.bytes():
+        return f"{found} bytes, the files have {checkpoint.bytes()}"
+    if published and abs(found - published) > TOLERANCE * published:
+        return f"{found} bytes, published {published}"
+    # Scales of activations belong to no part.
+    if abs(report["total"]["bytes"] + report["skipped"]["bytes"] - found) > TOLERANCE * found:
+        return f"parts {report['total']['bytes']} and skipped {report['skipped']['bytes']} make no {found}"
+    reasons = {r["reason"]: r["bytes"] for r in report["skipped"]["reasons"]}
+    if len(reasons) != len(skipped):
+        return f"skipped {reasons}, expected {skipped}"
+    for words, size in skipped.items():
+        if not any(words in reason and abs(b - size) <= 0.01 * size for reason, b in reasons.items()):
+            return f"skipped {reasons}, expected {words}: {size}"
+    return None if seconds < SECONDS_MAX else f"{seconds:.2f} s, expected below {SECONDS_MAX}"
+
+
+def read_tensors(folder):
+    tensors = {}
+    for path in sorted(pathlib.Path(folder).glob("*.safetensors")):
+        if path.name.startswith("golden"):
+            continue
+        data = path.read_bytes()
+        size = struct.unpack("<Q", data[:8])[0]
+        for name, t in json.loads(data[8 : 8 + size]).items():
+            if name != "__metadata__":
+                begin, end = t["data_offsets"]
+                tensors[name] = (t["dtype"], t["shape"], data[8 + size + begin : 8 + size + end])
+    return tensors
+
+
+def write_single(folder, tensors, model):
+    folder.mkdir()
+    header, at = {}, 0
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(header).encode()
+    with open(folder / "model.safetensors", "wb") as out:
+        out.write(struct.pack("<Q", len(text)) + text)
+        for _, _, data in tensors.values():
+            out.write(data)
+    for file in ("config.json", "generation_config.json"):
+        shutil.copy(model / file, folder)
+
+
+def hashes_say_what_changed(folder):
+    troupe = Troupe()
+    model = ROOT / "models" / "tiny-solar-nvfp4"
+
+    def hash_of(path):
+        return json.loads(troupe.run("inspect", "--verify", "--json", path))["xxh3_128"]
+
+    first = hash_of(model)
+    tensors = dict(sorted(read_tensors(model).items(), reverse=True))
+    write_single(folder / "one", tensors, model)
+    if hash_of(folder / "one") != first:
+        return "the same tensors in one file have another hash"
+    name = next(n for n in tensors if n.endswith(".weight_packed") or (n.endswith("_proj.weight") and tensors[n][0] == "U8"))
+    dtype, shape, data = tensors[name]
+    tensors[name] = (dtype, shape, data[:-1] + bytes([data[-1] ^ 1]))
+    write_single(folder / "other", tensors, model)
+    return "a changed byte has the same hash" if hash_of(folder / "other") == first else None
+
+
+def bad_values_are_refused_by_name(folder):
+    model = ROOT / "models" / "tiny-solar-nvfp4"
+    tensors = read_tensors(model)
+    name = next(n for n in tensors if ".experts." in n and n.endswith(".weight_scale"))
+    dtype, shape, data = tensors[name]
+    tensors[name] = (dtype, shape, data[:-1] + b"\x7f")
+    write_single(folder / "nan", tensors, model)
+    done = subprocess.run([binary(), "inspect", "--verify", folder / "nan"], capture_output=True, text=True, check=False)
+    if done.returncode != 1 or name.removesuffix(".weight_scale") not in done.stderr:
+        return f"exit code {done.returncode}: {done.stderr}"
+    return None
+
+
+def main():
+    tap = Tap()
+    with tempfile.TemporaryDirectory(prefix="troupe-sizes-") as scratch:
+        scratch = pathlib.Path(scratch)
+        for name, skipped in MODELS.items():
+            tap.check(f"{name} has its published size", lambda n=name, s=skipped: inspect_sizes(n, scratch / n, s))
+            shutil.rmtree(scratch / name, ignore_errors=True)
+        tap.check("the hash is of the bytes, not of the files", lambda: hashes_say_what_changed(scratch))
+        tap.check("a scale that is no number is refused", lambda: bad_values_are_refused_by_name(scratch))
+    tap.done()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
