@@ -1,6 +1,7 @@
 #include "actors/cluster_fetch.h"
 #include "actors/cluster_states.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -314,14 +315,17 @@ static tr_status fetch_add(fetch_run *f, const cluster_piece *piece, const tr_kv
                            tr_error *err)
 {
     size_t size = piece_size(piece, part);
-    tr_status status = TR_OK;
 
-    if (f->pieces_count == CLUSTER_PIECES_MAX || f->bytes + size > FETCH_BYTES)
-        status = fetch_flush(f, err);
+    if (f->pieces_count == CLUSTER_PIECES_MAX || f->bytes + size > FETCH_BYTES) {
+        tr_status status = fetch_flush(f, err);
+        if (status != TR_OK)
+            return status; /* what had been put together is still there */
+    }
+    assert(f->pieces_count < CLUSTER_PIECES_MAX);
     f->pieces[f->pieces_count] = *piece;
     f->pieces_parts[f->pieces_count++] = part;
     f->bytes += size;
-    return status;
+    return TR_OK;
 }
 
 /* Pages of one part that one piece may have. */

@@ -381,6 +381,66 @@ static void calls_out_of_order_or_of_another_change_are_refused(void **state)
     cluster_close(&c);
 }
 
+/* How many parts of the state of a sequence come to the second node with the change that it is
+ * ready for. */
+typedef struct {
+    const tr_cluster *node;
+    uint32_t count;
+} coming;
+
+static void count_part(void *ctx, const tr_kv_part *part)
+{
+    coming *parts = ctx;
+    const tr_cluster *c = parts->node;
+    parts->count += cluster_part_comes(c, part, &c->view->plan, &c->change.view->plan);
+}
+
+/* So many sequences that their pieces do not fit one call (with states of a few KiB, by their
+ * number), and the change is given up before the first call is made. */
+static void a_fetch_that_is_given_up_ends_with_its_first_call(void **state)
+{
+    enum { SEQUENCES = 48 };
+    char yaml[1024];
+    cluster c;
+    tr_error err = {0};
+    size_t size;
+    uint64_t deadline = tr_clock_ns() + DEADLINE_NS;
+    (void)state;
+
+    snprintf(yaml, sizeof(yaml),
+             "model: %s\ntransport: loop\nnodes: [{name: a, memory: 1 GiB}, {name: b, memory: "
+             "1 GiB}]\nattention: [{node: a}]\n"
+             "limits: {context: 256, sequences: %d, cache_tokens: %d, peer_timeout: 20 s}\n",
+             model_path, SEQUENCES, SEQUENCES * 256);
+    cluster_open(&c, yaml);
+    tr_cluster *b = c.nodes[1];
+    for (uint32_t i = 0; i < SEQUENCES; i++)
+        (void)submit(&c, i % PROMPTS, 150);
+    void *plan = other_plan(&c, 7, &size);
+    CHECK_STATUS(cluster_change_prepare(b, plan, size, &err), TR_OK);
+    await_phase(b, CLUSTER_CHANGE_READY);
+    for (uint32_t held = 0; held < SEQUENCES; usleep(1000)) {
+        assert_true(tr_clock_ns() < deadline);
+        pthread_mutex_lock(&b->questions.lock);
+        CHECK_STATUS(cluster_ask_leases(b, &b->change.ours, &err), TR_OK);
+        pthread_mutex_unlock(&b->questions.lock);
+        held = 0;
+        for (uint32_t i = 0; i < SEQUENCES; i++)
+            held += b->change.ours.rows[i].held;
+    }
+    coming parts = {.node = b};
+    tr_kv_each_part(b->node.spec, count_part, &parts);
+    assert_true(SEQUENCES * parts.count > CLUSTER_PIECES_MAX);
+    for (uint32_t i = 0; i < SEQUENCES; i++)
+        b->change.positions[i] = 1;
+    atomic_store(&b->change.abandoned, true);
+    CHECK_STATUS(cluster_fetch_states(b, &err), TR_E_CANCELED);
+    CHECK_STATUS(cluster_change_abort(b, 7, &err), TR_OK);
+    await_phase(b, CLUSTER_CHANGE_NONE);
+    free(plan);
+    cluster_close(&c);
+}
+
 /* The coordinator's last call of a change is lost on its way to b. */
 static void a_retire_that_is_lost_is_made_up_for(void **state)
 {
@@ -498,6 +558,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_cannot_be_is_refused_and_nothing_changes),
         cmocka_unit_test(a_node_without_room_refuses_and_streams_go_on),
         cmocka_unit_test(calls_out_of_order_or_of_another_change_are_refused),
+        cmocka_unit_test(a_fetch_that_is_given_up_ends_with_its_first_call),
         cmocka_unit_test(a_retire_that_is_lost_is_made_up_for),
         cmocka_unit_test(a_node_that_is_lost_before_it_gets_its_first_share_is_missed),
         cmocka_unit_test(parts_of_memory_are_those_of_now),
