@@ -213,6 +213,12 @@ static bool moves_states(const cluster_moves *m, const tr_change_report *report)
                                  now->ngram_node != m->plan.ngram_node);
 }
 
+/* Bytes that came since the nodes had counted `before`. One that died has taken its count along. */
+static uint64_t bytes_since(const tr_change_report *report, uint64_t before)
+{
+    return report->bytes > before ? report->bytes - before : 0;
+}
+
 /* Copies full pages while steps run, until little is left that could be. */
 static tr_status moves_warm(cluster_moves *m, tr_change_report *report, tr_error *err)
 {
@@ -232,7 +238,7 @@ static tr_status moves_warm(cluster_moves *m, tr_change_report *report, tr_error
         if (status == TR_OK)
             status = moves_await(m, CLUSTER_CHANGE_READY, cluster_after(c, MOVES_PREPARE_NS),
                                  &report->bytes, err);
-        if (report->bytes - before < MOVES_WARM_BYTES)
+        if (bytes_since(report, before) < MOVES_WARM_BYTES)
             break;
     }
     return status;
@@ -276,7 +282,7 @@ static tr_status moves_switch(cluster_moves *m, tr_change_report *report, bool *
                                  &report->bytes, err);
         if (status != TR_OK)
             return status;
-        report->pause_bytes = report->bytes - before;
+        report->pause_bytes = bytes_since(report, before);
     }
     /* A node that was not used before and died meanwhile was not missed. */
     for (uint32_t n = 0; n < c->placement->nodes_count; n++)

@@ -49,6 +49,9 @@ static void sim_end_change(simulation *s, sim_change *change, const tr_change_re
     s->out->changes_done += done;
     sim_say(s, "%s: %s, paused %.3f ms %s", report->what, report->phase,
             (double)report->pause_ns / 1e6, report->error.text);
+    if (report->pause_bytes > report->bytes)
+        sim_fail(s, "\"%s\" moved %llu bytes, and %llu of them in its pause", report->what,
+                 (unsigned long long)report->bytes, (unsigned long long)report->pause_bytes);
     if (!done && !sim_change_has_reason(s, report->error.code))
         sim_fail(s, "\"%s\" failed without a reason: %s", report->what, report->error.text);
 }
