@@ -111,9 +111,29 @@ static tr_status moves_call_each(cluster_moves *m, const moves_request *r, tr_er
     return first;
 }
 
-/* Waits until every node that is there has reached a phase; *bytes is the sum of theirs. */
-static tr_status moves_await(cluster_moves *m, cluster_change_phase wanted, uint64_t deadline_ns,
-                             uint64_t *bytes, tr_error *err)
+/* Before the switch: the change ends when a node is lost that either placement uses. The requests
+ * wait for its share, and not until somebody else has loaded. One that is missed since before the
+ * change began, or that neither uses, is not in its way. */
+static tr_status moves_check_losses(cluster_moves *m, tr_error *err)
+{
+    tr_cluster *c = m->cluster;
+
+    pthread_mutex_lock(&m->lock);
+    uint32_t lost = m->lost;
+    pthread_mutex_unlock(&m->lock);
+    for (uint32_t n = 0; n < c->placement->nodes_count; n++)
+        if (!cluster_is_alive(c, n) && tr_plan_uses(&m->plan, n) &&
+            !tr_plan_uses(&c->view->plan, n))
+            lost |= 1u << n; /* nothing stood on it: nobody has missed it */
+    return lost == 0 ? TR_OK
+                     : tr_fail(err, TR_E_PEER, "node %s is gone",
+                               c->placement->nodes[__builtin_ctz(lost)].name);
+}
+
+/* Waits until every node that is there has reached a phase; *bytes is the sum of theirs.
+ *   despite_losses  else a loss ends it (moves_check_losses) */
+static tr_status moves_await(cluster_moves *m, cluster_change_phase wanted, bool despite_losses,
+                             uint64_t deadline_ns, uint64_t *bytes, tr_error *err)
 {
     tr_cluster *c = m->cluster;
     const moves_request ask = {.method = "plan_status"};
@@ -123,6 +143,8 @@ static tr_status moves_await(cluster_moves *m, cluster_change_phase wanted, uint
     for (;;) {
         bool all = true;
         uint64_t sum = 0;
+        if (!despite_losses && moves_check_losses(m, err) != TR_OK)
+            return TR_E_PEER;
         for (uint32_t n = 0; n < c->placement->nodes_count; n++) {
             tr_control_reply reply;
             uint64_t phase = 0, part = 0;
@@ -197,8 +219,8 @@ static tr_status moves_prepare(cluster_moves *m, tr_change_report *report, tr_er
             status = moves_call_until(m, n, &r, err);
     free(bytes);
     if (status == TR_OK)
-        status = moves_await(m, CLUSTER_CHANGE_READY, cluster_after(m->cluster, MOVES_PREPARE_NS),
-                             &report->bytes, err);
+        status = moves_await(m, CLUSTER_CHANGE_READY, false,
+                             cluster_after(m->cluster, MOVES_PREPARE_NS), &report->bytes, err);
     return status;
 }
 
@@ -236,7 +258,7 @@ static tr_status moves_warm(cluster_moves *m, tr_change_report *report, tr_error
         if (status == TR_OK)
             status = moves_call_all(m, &r, err);
         if (status == TR_OK)
-            status = moves_await(m, CLUSTER_CHANGE_READY, cluster_after(c, MOVES_PREPARE_NS),
+            status = moves_await(m, CLUSTER_CHANGE_READY, false, cluster_after(c, MOVES_PREPARE_NS),
                                  &report->bytes, err);
         if (bytes_since(report, before) < MOVES_WARM_BYTES)
             break;
@@ -278,17 +300,14 @@ static tr_status moves_switch(cluster_moves *m, tr_change_report *report, bool *
         moves_phase(m, report, "fetch");
         tr_status status = moves_call_all(m, &r, err);
         if (status == TR_OK)
-            status = moves_await(m, CLUSTER_CHANGE_READY, cluster_after(c, MOVES_FETCH_NS),
+            status = moves_await(m, CLUSTER_CHANGE_READY, false, cluster_after(c, MOVES_FETCH_NS),
                                  &report->bytes, err);
         if (status != TR_OK)
             return status;
         report->pause_bytes = bytes_since(report, before);
     }
-    /* A node that was not used before and died meanwhile was not missed. */
-    for (uint32_t n = 0; n < c->placement->nodes_count; n++)
-        if (!cluster_is_alive(c, n) && tr_plan_uses(&m->plan, n) &&
-            !tr_plan_uses(&c->view->plan, n))
-            return tr_fail(err, TR_E_PEER, "node %s is gone", c->placement->nodes[n].name);
+    if (moves_check_losses(m, err) != TR_OK)
+        return TR_E_PEER;
     moves_phase(m, report, "switch");
     *switched = true;
     return moves_commit(m, err);
@@ -336,8 +355,8 @@ static tr_status moves_end_all(cluster_moves *m, const char *method, tr_error *e
         tr_status status = moves_call_each(m, &end, &why);
         bool refused = status == TR_E_INVALID;
         if (!refused)
-            status =
-                moves_await(m, CLUSTER_CHANGE_NONE, cluster_after(c, MOVES_AGAIN_NS), &bytes, &why);
+            status = moves_await(m, CLUSTER_CHANGE_NONE, true, cluster_after(c, MOVES_AGAIN_NS),
+                                 &bytes, &why);
         if (status == TR_OK)
             return TR_OK;
         if (refused || cluster_now(c) >= deadline_ns || atomic_load(&c->stopping))

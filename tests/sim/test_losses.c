@@ -4,6 +4,7 @@
  * end: the right one where the batcher's node is there, else an error. */
 #include "tests/check.h"
 
+#include "actors/cluster_node.h"
 #include "core/log.h"
 #include "tests/sim/requests.h"
 #include "tests/sim/tiny_model.h"
@@ -22,6 +23,7 @@ typedef struct {
     uint32_t stock;
     uint32_t client; /* node of it */
     sim_answer answer;
+    world_task *loads; /* of n2: its disk is slow, and it looks up only when it is to give up */
 } fixture;
 
 /* A cluster of n0, n1 and n2, its default placement or what rules say; client: who will ask. */
@@ -44,6 +46,10 @@ static void open_fixture(fixture *x, const char *rules, uint32_t client, uint64_
 
 static void step(fixture *x)
 {
+    if (x->loads != NULL && atomic_load(&x->world.nodes[2].cluster->change.abandoned)) {
+        x->loads->wake_ns = world_now_ns(&x->world);
+        x->loads = NULL;
+    }
     (void)world_step(&x->world, world_next_ns(&x->world));
 }
 
@@ -181,6 +187,32 @@ static void a_client_that_comes_back_hears_nothing_of_its_former_life(void **sta
     expect_right_end(&x);
 }
 
+/* A part moves to n2, which does not come to an end of loading it. */
+static void begin_to_load(fixture *x)
+{
+    tr_cluster *n2 = x->world.nodes[2].cluster;
+    tr_error err = {0};
+    uint64_t number;
+    CHECK_STATUS(tr_cluster_move(x->world.nodes[0].cluster, "vocabulary/all", "n2", &number, &err),
+                 TR_OK);
+    while (n2->change.phase != CLUSTER_CHANGE_PREPARING)
+        step(x);
+    x->loads = n2->change.thread.task;
+    x->loads->wake_ns = UINT64_MAX;
+}
+
+/* Streams wait from the loss on. */
+static void a_loss_does_not_wait_for_a_node_that_loads(void **state)
+{
+    fixture x;
+    (void)state;
+    open_fixture(&x, "", 0, 0);
+    ask_long(&x);
+    begin_to_load(&x);
+    world_crash(&x.world, 1);
+    expect_right_end(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -190,6 +222,7 @@ int main(void)
         cmocka_unit_test(two_nodes_lose_each_other_and_the_batcher_neither),
         cmocka_unit_test(rows_that_cannot_come_are_not_waited_for),
         cmocka_unit_test(a_client_that_comes_back_hears_nothing_of_its_former_life),
+        cmocka_unit_test(a_loss_does_not_wait_for_a_node_that_loads),
     };
     tr_error err;
     tr_log_set_level(TR_LOG_NONE);
