@@ -52,7 +52,7 @@ typedef struct {
     size_t state_size;      /* bytes, zeroed before init, 64-byte aligned */
     uint32_t mailbox_slots; /* power of two; what the mailbox holds before senders wait */
     uint32_t outbox_slots;  /* most messages that one receive may send */
-    bool may_allocate;      /* control-plane actors; others abort in debug builds on malloc */
+    bool may_allocate;      /* control-plane actors; others abort on malloc (allocation_guard.h) */
 
     /* How often the supervisor calls teardown and init again, with the same config (which must then
      * outlive the runtime), after a failed receive. 0: the actor stays down, and what is sent to it

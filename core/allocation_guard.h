@@ -1,6 +1,6 @@
 /* allocation_guard.h - turns "receive does not allocate" from a comment into a fact.
  *
- * In builds with TR_ALLOCATION_GUARD (build type debug, no sanitizer) an allocation on a thread
+ * In builds with TR_ALLOCATION_GUARD (-Dallocation_guard=true) an allocation on a thread
  * between enter and leave aborts with the name of the actor and the kind of the message. In other
  * builds all of this is nothing. Private to core/. */
 #ifndef TR_CORE_ALLOCATION_GUARD_H

@@ -77,7 +77,7 @@ void tr_runtime_set_remote(tr_runtime *rt, tr_remote remote);
  * Before start; at most 4. */
 void tr_runtime_add_poller(tr_runtime *rt, uint32_t (*poll)(void *ctx), void *ctx);
 
-/* Seals the node (allocation inside receive aborts in debug builds) and starts the workers. */
+/* Seals the node (from now on allocation_guard.h watches receive) and starts the workers. */
 tr_status tr_runtime_start(tr_runtime *rt, tr_error *err);
 
 /* A message from a thread outside the runtime (source = a port or 0). Takes the payload reference

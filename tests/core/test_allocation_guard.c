@@ -1,4 +1,4 @@
-/* test_allocation_guard.c - debug builds abort when receive allocates, and say who did.
+/* test_allocation_guard.c - builds with the guard abort when receive allocates, and say who did.
  *
  * Method: a child process runs the actor; its end and its standard error are looked at. Built only
  * where there is a guard. */
