@@ -100,8 +100,9 @@ tr_status moves_ask_batcher(cluster_moves *m, tr_switch_what what, uint64_t ns, 
 /* No placement without the lost node: the requests end with the reason. */
 void moves_give_up(cluster_moves *m, const tr_error *why);
 
-/* A node is there again: when it was the last that the placement misses, requests are served. */
-void moves_serve_again(cluster_moves *m);
+/* After giving up: who is there has changed, or the placement. When it misses nobody any more,
+ * requests are served. Returns a bit per node that it still misses. */
+uint32_t moves_serve_again(cluster_moves *m);
 
 /* cluster_moves.c: starts the thread. With the lock held, while no change is under way. */
 tr_status moves_start_thread(cluster_moves *m, tr_error *err);

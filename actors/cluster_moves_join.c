@@ -231,6 +231,7 @@ void moves_join_run(cluster_moves *m)
 {
     tr_cluster *c = m->cluster;
     const char *name = c->placement->nodes[m->join.node].name;
+    uint32_t missed = 0;
     tr_error err = {0};
 
     tr_status status = join_call_members(m, "peer_link", true, &err);
@@ -242,12 +243,13 @@ void moves_join_run(cluster_moves *m)
     if (status == TR_OK)
         status = join_call_members(m, "peer_up", false, &err);
     if (status == TR_OK)
-        moves_serve_again(m);
+        missed = moves_serve_again(m);
     tr_log(status == TR_OK ? TR_LOG_INFO : TR_LOG_WARN, NULL, "node_joins", "node=%s %s=\"%s\"",
            name, status == TR_OK ? "done" : "failed", err.text);
     pthread_mutex_lock(&m->lock);
     if (status == TR_OK) /* and others that could not get theirs while this one was missing */
         m->returning = members_of(c) & ~(1u << c->node_index);
+    m->lost |= missed; /* with the room of this one the others may have enough */
     m->share_tries = 0;
     m->join.phase = MOVES_JOIN_NONE;
     pthread_mutex_unlock(&m->lock);

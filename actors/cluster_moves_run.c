@@ -329,17 +329,25 @@ void moves_give_up(cluster_moves *m, const tr_error *why)
     m->attempts = 0; /* the next loss has its own */
 }
 
-void moves_serve_again(cluster_moves *m)
+uint32_t moves_serve_again(cluster_moves *m)
 {
     tr_cluster *c = m->cluster;
-    bool missed = false;
+    uint32_t missed = 0;
+
+    if (!m->gave_up)
+        return 0;
     pthread_mutex_lock(&c->lock);
     for (uint32_t n = 0; n < c->placement->nodes_count; n++)
-        missed |= tr_plan_uses(&c->view->plan, n) && !cluster_is_alive(c, n);
+        missed |= tr_plan_uses(&c->view->plan, n) && !cluster_is_alive(c, n) ? 1u << n : 0;
+    if (missed != 0) { /* what was said when the others gave up may be about one that is back */
+        c->lost = (tr_error){0};
+        cluster_note_lost(c, (uint32_t)__builtin_ctz(missed), "it has not come back");
+        c->recovering = false;
+    }
     pthread_mutex_unlock(&c->lock);
-    if (m->gave_up && !missed &&
-        moves_ask_batcher(m, TR_SWITCH_SERVE, MOVES_CALL_NS, NULL) == TR_OK)
+    if (missed == 0 && moves_ask_batcher(m, TR_SWITCH_SERVE, MOVES_CALL_NS, NULL) == TR_OK)
         m->gave_up = false;
+    return missed;
 }
 
 /* Tells every node that is there to end the change, with plan_abort or plan_retire, until all have:
@@ -412,6 +420,7 @@ tr_status moves_run(cluster_moves *m, tr_change_report *report, tr_error *err)
         return status;
     }
     m->attempts = 0;
+    (void)moves_serve_again(m); /* it may have emptied those that were missed */
     moves_phase(m, report, "retire");
     return moves_end_all(m, "plan_retire", err);
 }

@@ -4,7 +4,7 @@
  * end: the right one where the batcher's node is there, else an error. */
 #include "tests/check.h"
 
-#include "actors/cluster_node.h"
+#include "actors/cluster_moves.h"
 #include "core/log.h"
 #include "tests/sim/requests.h"
 #include "tests/sim/tiny_model.h"
@@ -213,6 +213,70 @@ static void a_loss_does_not_wait_for_a_node_that_loads(void **state)
     expect_right_end(&x);
 }
 
+/* -- nobody has room for a share -- */
+
+/* Memory of a node for spare bytes more than it has now. */
+static void leave_room(fixture *x, uint32_t node, uint64_t spare)
+{
+    tr_cluster *c = x->world.nodes[node].cluster;
+    c->budget.bytes_max = cluster_memory_taken(c) + spare;
+}
+
+static void await_giving_up(fixture *x)
+{
+    while (!x->world.nodes[0].cluster->moves->gave_up)
+        step(x);
+}
+
+/* The cluster serves within a few seconds, without some of its nodes. */
+static void expect_service(fixture *x, uint32_t missing)
+{
+    uint64_t deadline_ns = world_now_ns(&x->world) + PATIENCE_NS;
+    tr_health health = {.state = TR_HEALTH_STARTING};
+    while (health.state != TR_HEALTH_DEGRADED || health.missing != missing ||
+           !world_tasks_are_idle(&x->world)) {
+        assert_true(world_now_ns(&x->world) < deadline_ns);
+        step(x);
+        tr_cluster_health(x->world.nodes[0].cluster, &health);
+    }
+    x->answer = (sim_answer){.tokens_count = 0};
+    ask(x, SHORT_STOCK);
+    expect_right_end(x);
+}
+
+/* n0 has room for its part of what n2 had (0.8 MiB), and not for all that both others had (1.2). */
+static void who_comes_back_takes_over_from_those_who_do_not(void **state)
+{
+    fixture x;
+    (void)state;
+    open_fixture(&x, "", 0, 0);
+    leave_room(&x, 0, 1 << 20);
+    world_crash(&x.world, 1);
+    world_crash(&x.world, 2);
+    await_giving_up(&x);
+    world_restart(&x.world, 1, world_now_ns(&x.world));
+    expect_service(&x, 1u << 2);
+}
+
+static void a_lost_node_is_drained_when_others_have_room_again(void **state)
+{
+    fixture x;
+    tr_error err = {0};
+    uint64_t number;
+    (void)state;
+    open_fixture(&x, "", 0, 0);
+    leave_room(&x, 0, 1024);
+    leave_room(&x, 2, 1024);
+    world_crash(&x.world, 1);
+    await_giving_up(&x);
+    while (!world_tasks_are_idle(&x.world))
+        step(&x);
+    leave_room(&x, 0, 1u << 30);
+    leave_room(&x, 2, 1u << 30);
+    CHECK_STATUS(tr_cluster_drain(x.world.nodes[0].cluster, "n1", &number, &err), TR_OK);
+    expect_service(&x, 1u << 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -223,6 +287,8 @@ int main(void)
         cmocka_unit_test(rows_that_cannot_come_are_not_waited_for),
         cmocka_unit_test(a_client_that_comes_back_hears_nothing_of_its_former_life),
         cmocka_unit_test(a_loss_does_not_wait_for_a_node_that_loads),
+        cmocka_unit_test(who_comes_back_takes_over_from_those_who_do_not),
+        cmocka_unit_test(a_lost_node_is_drained_when_others_have_room_again),
     };
     tr_error err;
     tr_log_set_level(TR_LOG_NONE);
