@@ -2,8 +2,9 @@
  *
  * Used between nodes (hello, ping, shutdown) and by the admin commands. Not for rows.
  * Every request map has "method" (string); every reply map has "ok" (boolean) and, when false,
- * "error" (string). Incoming bytes are walked and bounded before msgpack-c sees them (an array
- * header that claims more than is present, depth over 8, over 64 MiB or 2^20 objects: refused). */
+ * "error" (string) and "full" (boolean: for want of memory). Incoming bytes are walked and bounded
+ * before msgpack-c sees them (an array header that claims more than is present, depth over 8, over
+ * 64 MiB or 2^20 objects: refused). */
 #ifndef TR_TRANSPORT_CONTROL_H
 #define TR_TRANSPORT_CONTROL_H
 
@@ -70,7 +71,8 @@ typedef struct {
  *
  * errors  TR_E_TIMEOUT (connected, but no answer), TR_E_PEER (no connection until the deadline, or
  *         it was lost: the request may or may not have been carried out), TR_E_INVALID (malformed
- * reply, or "ok" is false: the error text is the peer's). Thread: one call at a time per client. */
+ * reply, or "ok" is false: the error text is the peer's), TR_E_NOMEM (the same, and it is "full").
+ * Thread: one call at a time per client. */
 tr_status tr_control_call(tr_control_client *client, const msgpack_sbuffer *request,
                           uint64_t deadline_ns, tr_control_reply *out, tr_error *err);
 void tr_control_reply_free(tr_control_reply *reply);
@@ -83,7 +85,7 @@ void tr_control_reply_init(tr_control_reply *reply);
  *   from     who answers, for err
  *   release  frees owner, which the bytes belong to: when *out is freed, or at once on an error
  *
- * errors  TR_E_INVALID as tr_control_call */
+ * errors  TR_E_INVALID and TR_E_NOMEM as tr_control_call */
 tr_status tr_control_reply_read(tr_control_reply *out, const char *from, const void *bytes,
                                 size_t size, void (*release)(void *owner), void *owner,
                                 tr_error *err);

@@ -37,7 +37,7 @@ tr_status tr_control_reply_read(tr_control_reply *out, const char *from, const v
                                 size_t size, void (*release)(void *), void *owner, tr_error *err)
 {
     char text[sizeof(err->text)];
-    bool ok = false;
+    bool ok = false, full = false;
 
     tr_status status = reply_decode(out, from, bytes, size, release, owner, err);
     if (status != TR_OK)
@@ -46,8 +46,9 @@ tr_status tr_control_reply_read(tr_control_reply *out, const char *from, const v
         return tr_fail(err, TR_E_INVALID, "%s: bad answer: ok is missing", from);
     if (!ok && !tr_map_text(&out->unpacked.data, "error", text, sizeof(text)))
         return tr_fail(err, TR_E_INVALID, "%s: bad answer: error is missing", from);
+    (void)tr_map_bool(&out->unpacked.data, "full", &full); /* absent: it is not that */
     if (!ok)
-        return tr_fail(err, TR_E_INVALID, "%s", text);
+        return tr_fail(err, full ? TR_E_NOMEM : TR_E_INVALID, "%s", text);
     out->map = &out->unpacked.data;
     return TR_OK;
 }

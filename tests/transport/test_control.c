@@ -59,6 +59,13 @@ static tr_status handle_half(void *ctx, const msgpack_object *request, msgpack_p
     return tr_fail(err, TR_E_INVALID, "half way: found trouble, expected none");
 }
 
+static tr_status handle_full(void *ctx, const msgpack_object *request, msgpack_packer *reply,
+                             uint32_t *pairs, tr_error *err)
+{
+    (void)ctx, (void)request, (void)reply, (void)pairs;
+    return tr_fail(err, TR_E_NOMEM, "7 MiB more than there are");
+}
+
 static tr_status handle_liar(void *ctx, const msgpack_object *request, msgpack_packer *reply,
                              uint32_t *pairs, tr_error *err)
 {
@@ -124,6 +131,7 @@ static tr_control_server *open_server(const char *url)
     CHECK_STATUS(tr_control_server_open(&server, &err), TR_OK);
     tr_control_server_handle(server, "ping", handle_ping, NULL);
     tr_control_server_handle(server, "half", handle_half, NULL);
+    tr_control_server_handle(server, "full", handle_full, NULL);
     tr_control_server_handle(server, "liar", handle_liar, NULL);
     tr_control_server_handle(server, "huge", handle_huge, NULL);
     tr_control_server_handle(server, "wait", handle_wait, &go_on);
@@ -214,13 +222,15 @@ static void errors_of_a_method_reach_the_caller_as_their_sentence(void **state)
     (void)state;
     static const struct {
         const char *method, *key, *named;
+        tr_status status;
     } rows[] = {
-        {"ping", "nummer", "number: missing, expected an unsigned integer"},
-        {"half", "x", "half way: found trouble, expected none"},
-        {"pong", "x", "method: this node has no 'pong'"},
-        {"", "x", "method: this node has no ''"},
+        {"ping", "nummer", "number: missing, expected an unsigned integer", TR_E_INVALID},
+        {"half", "x", "half way: found trouble, expected none", TR_E_INVALID},
+        {"full", "x", "7 MiB more than there are", TR_E_NOMEM},
+        {"pong", "x", "method: this node has no 'pong'", TR_E_INVALID},
+        {"", "x", "method: this node has no ''", TR_E_INVALID},
         {"a_name_that_is_longer_than_any_method_that_this_program_will_ever_have", "x",
-         "method: missing, or not a text of at most 63 bytes"},
+         "method: missing, or not a text of at most 63 bytes", TR_E_INVALID},
     };
     const char *url = new_url();
     tr_control_server *server = open_server(url);
@@ -230,7 +240,7 @@ static void errors_of_a_method_reach_the_caller_as_their_sentence(void **state)
         tr_control_reply reply;
         tr_error err = {0};
         CHECK_STATUS(call(client, rows[i].method, rows[i].key, 1, PATIENCE, &reply, &err),
-                     TR_E_INVALID);
+                     rows[i].status);
         CHECK_ERR_NAMES(err, rows[i].named);
         assert_null(reply.map);
         tr_control_reply_free(&reply);

@@ -56,15 +56,16 @@ struct tr_control_server {
 
 /* -- one request -- */
 
-/* Appends "ok": false, "error": text as a whole map. */
-static void reply_error(msgpack_sbuffer *out, const tr_error *err)
+/* Appends "ok": false, "error": text, "full": whether memory was the trouble, as a whole map. */
+static void reply_error(msgpack_sbuffer *out, tr_status status, const tr_error *err)
 {
     msgpack_packer pk;
 
     msgpack_packer_init(&pk, out, msgpack_sbuffer_write);
-    (void)msgpack_pack_map(&pk, 2);
+    (void)msgpack_pack_map(&pk, 3);
     tr_pack_bool(&pk, "ok", false);
     tr_pack_text(&pk, "error", err->text);
+    tr_pack_bool(&pk, "full", status == TR_E_NOMEM);
 }
 
 static tr_status server_call(tr_control_server *server, const msgpack_object *request,
@@ -113,7 +114,7 @@ void tr_control_server_answer(tr_control_server *server, const void *bytes, size
         tr_pack_bool(&pk, "ok", true);
         (void)msgpack_sbuffer_write(reply, pairs.data, pairs.size);
     } else {
-        reply_error(reply, &err);
+        reply_error(reply, status, &err);
     }
     msgpack_sbuffer_destroy(&pairs);
     msgpack_unpacked_destroy(&request);
