@@ -1,5 +1,5 @@
-/* cluster_load.c - what a node has measured, for the coordinator that rebalances: how long its
- * experts take, how far the other nodes are, how rows were routed, how much room it has. */
+/* cluster_load.c - what a node has measured, for the coordinator: how much room it has, and for a
+ * rebalance how long its experts take, how far the other nodes are, how rows were routed. */
 #include "actors/cluster_load.h"
 
 #include <stdlib.h>
@@ -79,8 +79,18 @@ static tr_status on_load_read(void *ctx, const msgpack_object *request, msgpack_
     return TR_OK;
 }
 
+static tr_status on_room_read(void *ctx, const msgpack_object *request, msgpack_packer *reply,
+                              uint32_t *pairs, tr_error *err)
+{
+    (void)request, (void)err;
+    tr_pack_u64(reply, "room", load_room(ctx));
+    *pairs += 1;
+    return TR_OK;
+}
+
 void cluster_load_register(tr_cluster *c)
 {
+    tr_control_server_handle(c->control, "room_read", on_room_read, c);
     tr_control_server_handle(c->control, "load_read", on_load_read, c);
 }
 

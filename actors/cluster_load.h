@@ -6,7 +6,7 @@
 #include "actors/cluster_node.h"
 #include "actors/rebalance.h"
 
-/* Adds the control method load_read. */
+/* Adds the control methods load_read, and room_read for the room alone. */
 void cluster_load_register(tr_cluster *c);
 
 /* Adds a node's answer, which comes from outside. plan is the current one; a node that holds none

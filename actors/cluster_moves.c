@@ -28,6 +28,7 @@ static tr_change_report moves_one(cluster_moves *m)
            (double)report.pause_ns / 1e6);
     snprintf(report.phase, sizeof(report.phase), "%s", status == TR_OK ? "done" : "failed");
     tr_plan_free(&m->plan);
+    m->drained = 0;
     m->job = NULL;
     return report;
 }
@@ -53,31 +54,46 @@ static void moves_report_next(cluster_moves *m, const char *what, uint32_t node,
     pthread_mutex_unlock(&m->lock);
 }
 
+tr_status moves_drain(const tr_cluster *c, tr_plan *plan, uint32_t nodes, const uint64_t *room,
+                      uint32_t *moved, tr_error *err)
+{
+    uint32_t others = 0, part = 0;
+    tr_status status = TR_OK;
+
+    *moved = 0;
+    for (uint32_t n = 0; n < c->placement->nodes_count; n++)
+        if (!(nodes >> n & 1) && cluster_is_alive(c, n))
+            others |= 1u << n;
+    for (uint32_t n = 0; status == TR_OK && nodes >> n != 0; n++)
+        if (nodes >> n & 1) {
+            status = tr_plan_drain_by_room(plan, n, others, room, &part, err);
+            *moved += part;
+            if (status == TR_OK)
+                cluster_stream_place_ngram(c, plan, others);
+        }
+    return status;
+}
+
 /* Losses become a change: to the current plan without all nodes that are gone. */
 static void moves_plan_loss(cluster_moves *m, uint32_t lost)
 {
     tr_cluster *c = m->cluster;
-    uint32_t others = 0, moved = 0, sum = 0;
+    uint32_t moved = 0;
     tr_error err = {0};
 
     tr_status status = tr_cluster_plan(c, &m->plan, &err);
     for (uint32_t n = 0; n < c->placement->nodes_count; n++) {
         if (cluster_is_alive(c, n))
-            others |= 1u << n;
-        else if (status == TR_OK && tr_plan_uses(&m->plan, n))
+            continue;
+        if (status == TR_OK && tr_plan_uses(&m->plan, n))
             lost |= 1u << n; /* also one that died while the last change put something on it */
         else
             lost &= ~(1u << n);
     }
-    if (status == TR_OK && lost != 0)
+    if (status == TR_OK && lost != 0) {
         moves_note_home(m, &m->plan, lost);
-    for (uint32_t n = 0; status == TR_OK && lost >> n != 0; n++)
-        if (lost >> n & 1) {
-            status = tr_plan_drain(&m->plan, n, others, &moved, &err);
-            sum += moved;
-            if (status == TR_OK)
-                cluster_stream_place_ngram(c, &m->plan, others);
-        }
+        status = moves_drain(c, &m->plan, lost, NULL, &moved, &err);
+    }
     if (status == TR_OK && lost == 0) { /* the placement does not use it any more */
         tr_plan_free(&m->plan);
         return;
@@ -87,7 +103,8 @@ static void moves_plan_loss(cluster_moves *m, uint32_t lost)
         moves_give_up(m, &err);
         return;
     }
-    moves_report_next(m, "go on without", (uint32_t)__builtin_ctz(lost), sum, lost);
+    m->drained = lost;
+    moves_report_next(m, "go on without", (uint32_t)__builtin_ctz(lost), moved, lost);
 }
 
 /* What was lost meanwhile or has come back becomes the next change; false when there is none.
@@ -177,14 +194,8 @@ static tr_status edit_replicate(tr_cluster *c, tr_plan *plan, const char *part, 
 static tr_status edit_drain(tr_cluster *c, tr_plan *plan, const char *part, uint32_t node,
                             uint32_t *moved, tr_error *err)
 {
-    uint32_t others = 0;
     (void)part;
-    for (uint32_t n = 0; n < c->placement->nodes_count; n++)
-        if (n != node && cluster_is_alive(c, n))
-            others |= 1u << n;
-    tr_status status = tr_plan_drain(plan, node, others, moved, err);
-    if (status == TR_OK)
-        cluster_stream_place_ngram(c, plan, others);
+    tr_status status = moves_drain(c, plan, 1u << node, NULL, moved, err);
     if (status == TR_OK && *moved == 0)
         status = tr_fail(err, TR_E_INVALID, "nothing stands on %s", c->placement->nodes[node].name);
     return status;
@@ -248,6 +259,7 @@ static tr_status moves_begin(tr_cluster *c, moves_edit edit, const char *verb, c
         snprintf(report->phase, sizeof(report->phase), "prepare");
         *number = m->next_number++;
         m->plan = plan;
+        m->drained = edit == edit_drain ? 1u << node : 0;
         plan = (tr_plan){0};
         status = moves_start_thread(m, err);
         if (status != TR_OK)

@@ -53,8 +53,9 @@ typedef struct cluster_moves {
     uint32_t share_of;    /* 1 + node whose share the change under way gives back; 0: it does not */
     uint32_t share_tries; /* in a row that have failed */
     moves_join join;
-    tr_plan plan;    /* owns while busy */
-    cluster_job job; /* while busy with one; NULL: the change to plan */
+    tr_plan plan;     /* owns while busy */
+    uint32_t drained; /* bit per node from which plan takes everything; 0: it does something else */
+    cluster_job job;  /* while busy with one; NULL: the change to plan */
     char job_path[TR_PATH_SIZE];
     tr_slot_view slot; /* owns its tokens; of the thread; the batcher writes it, maybe late */
     uint64_t next_number;
@@ -103,6 +104,12 @@ void moves_give_up(cluster_moves *m, const tr_error *why);
 /* After giving up: who is there has changed, or the placement. When it misses nobody any more,
  * requests are served. Returns a bit per node that it still misses. */
 uint32_t moves_serve_again(cluster_moves *m);
+
+/* cluster_moves.c: takes everything off the nodes of a mask, for others that are there.
+ *   room  as tr_plan_drain_by_room has it
+ * errors  its own */
+tr_status moves_drain(const tr_cluster *c, tr_plan *plan, uint32_t nodes, const uint64_t *room,
+                      uint32_t *moved, tr_error *err);
 
 /* cluster_moves.c: starts the thread. With the lock held, while no change is under way. */
 tr_status moves_start_thread(cluster_moves *m, tr_error *err);

@@ -9,6 +9,7 @@
  * Up to the switch any failure aborts the change, and nothing has happened. Every call has a
  * deadline. */
 #include "actors/cluster_moves.h"
+#include "core/log.h"
 #include "core/plan_edit.h"
 
 #include <stdlib.h>
@@ -204,7 +205,32 @@ tr_status moves_ask_batcher(cluster_moves *m, tr_switch_what what, uint64_t ns, 
     return status;
 }
 
-static tr_status moves_prepare(cluster_moves *m, tr_change_report *report, tr_error *err)
+/* Tells every node that is there to end the change, with plan_abort or plan_retire, until all have:
+ * a call that is lost must not leave one in the middle of it, and no harm comes of a second. */
+static tr_status moves_end_all(cluster_moves *m, const char *method, tr_error *err)
+{
+    tr_cluster *c = m->cluster;
+    const moves_request end = {.method = method, .epoch = m->plan.epoch};
+    uint64_t bytes, deadline_ns = cluster_after(c, MOVES_FETCH_NS);
+
+    for (;;) {
+        tr_error why = {0};
+        tr_status status = moves_call_each(m, &end, &why);
+        bool refused = status == TR_E_INVALID;
+        if (!refused)
+            status = moves_await(m, CLUSTER_CHANGE_NONE, true, cluster_after(c, MOVES_AGAIN_NS),
+                                 &bytes, &why);
+        if (status == TR_OK)
+            return TR_OK;
+        if (refused || cluster_now(c) >= deadline_ns || atomic_load(&c->stopping))
+            return tr_fail(err, status, "%.220s", why.text);
+        cluster_sleep(c, MOVES_POLL_NS); /* a node that does not answer is soon known to be gone */
+    }
+}
+
+/* Once over. *refused: the node whose answer was the error. */
+static tr_status prepare_once(cluster_moves *m, tr_change_report *report, uint32_t *refused,
+                              tr_error *err)
 {
     moves_request r = {.method = "plan_prepare", .epoch = m->plan.epoch, .key = "plan"};
     void *bytes;
@@ -215,13 +241,89 @@ static tr_status moves_prepare(cluster_moves *m, tr_change_report *report, tr_er
     r.bytes = bytes;
     status = TR_OK;
     for (uint32_t n = 0; status == TR_OK && n < m->cluster->placement->nodes_count; n++)
-        if (cluster_is_alive(m->cluster, n))
+        if (cluster_is_alive(m->cluster, n)) {
             status = moves_call_until(m, n, &r, err);
+            *refused = n;
+        }
     free(bytes);
     if (status == TR_OK)
         status = moves_await(m, CLUSTER_CHANGE_READY, false,
                              cluster_after(m->cluster, MOVES_PREPARE_NS), &report->bytes, err);
     return status;
+}
+
+/* Asks every node that is there for its room. */
+static tr_status ask_rooms(cluster_moves *m, uint64_t room[TR_NODES_MAX])
+{
+    tr_cluster *c = m->cluster;
+    const moves_request ask = {.method = "room_read"};
+    tr_status status = TR_OK;
+
+    for (uint32_t n = 0; status == TR_OK && n < c->placement->nodes_count; n++) {
+        tr_control_reply reply;
+        room[n] = 0;
+        if (!cluster_is_alive(c, n))
+            continue;
+        status = moves_call(m, n, &ask, &reply, NULL);
+        if (status != TR_OK)
+            continue;
+        (void)tr_map_u64(reply.map, "room", &room[n]); /* absent: none */
+        tr_control_reply_free(&reply);
+    }
+    return status;
+}
+
+/* m->plan becomes another that empties the same nodes, and gives to each other what it has room
+ * for. False: there is none. */
+static bool deal_again(cluster_moves *m, tr_change_report *report, const uint64_t *room)
+{
+    tr_plan plan = {0};
+    uint32_t moved = 0;
+
+    tr_status status = tr_cluster_plan(m->cluster, &plan, NULL);
+    if (status == TR_OK)
+        status = moves_drain(m->cluster, &plan, m->drained, room, &moved, NULL);
+    if (status != TR_OK) {
+        tr_plan_free(&plan);
+        return false;
+    }
+    pthread_mutex_lock(&m->lock);
+    moves_number(m, &plan);
+    tr_plan_free(&m->plan);
+    m->plan = plan;
+    report->epoch = plan.epoch;
+    report->moved = moved;
+    m->reports[report->number % MOVES_REPORTS] = *report;
+    pthread_mutex_unlock(&m->lock);
+    return true;
+}
+
+/* A share that is taken off a node is dealt to all others alike, so that they have equal work. When
+ * that is too much for one of them, it is dealt by their room, as they count it themselves; and who
+ * refuses its part even then gets none. */
+static tr_status moves_prepare(cluster_moves *m, tr_change_report *report, tr_error *err)
+{
+    uint64_t room[TR_NODES_MAX];
+    bool by_room = false;
+
+    for (;;) {
+        uint32_t refused = 0;
+        tr_error why = {0};
+        tr_status status = prepare_once(m, report, &refused, &why);
+        bool again = status == TR_E_NOMEM && m->drained != 0 && (!by_room || room[refused] != 0) &&
+                     moves_end_all(m, "plan_abort", NULL) == TR_OK;
+        if (again && by_room)
+            room[refused] = 0;
+        else if (again)
+            again = ask_rooms(m, room) == TR_OK;
+        if (!again || !deal_again(m, report, room)) {
+            *err = why;
+            return status;
+        }
+        by_room = true;
+        tr_log(TR_LOG_INFO, NULL, "share_refused", "what=\"%s\" reason=\"%.200s\"", report->what,
+               why.text);
+    }
 }
 
 /* Whether the state of sequences changes its node. What was lost with a node cannot be fetched: it
@@ -348,29 +450,6 @@ uint32_t moves_serve_again(cluster_moves *m)
     if (missed == 0 && moves_ask_batcher(m, TR_SWITCH_SERVE, MOVES_CALL_NS, NULL) == TR_OK)
         m->gave_up = false;
     return missed;
-}
-
-/* Tells every node that is there to end the change, with plan_abort or plan_retire, until all have:
- * a call that is lost must not leave one in the middle of it, and no harm comes of a second. */
-static tr_status moves_end_all(cluster_moves *m, const char *method, tr_error *err)
-{
-    tr_cluster *c = m->cluster;
-    const moves_request end = {.method = method, .epoch = m->plan.epoch};
-    uint64_t bytes, deadline_ns = cluster_after(c, MOVES_FETCH_NS);
-
-    for (;;) {
-        tr_error why = {0};
-        tr_status status = moves_call_each(m, &end, &why);
-        bool refused = status == TR_E_INVALID;
-        if (!refused)
-            status = moves_await(m, CLUSTER_CHANGE_NONE, true, cluster_after(c, MOVES_AGAIN_NS),
-                                 &bytes, &why);
-        if (status == TR_OK)
-            return TR_OK;
-        if (refused || cluster_now(c) >= deadline_ns || atomic_load(&c->stopping))
-            return tr_fail(err, status, "%.220s", why.text);
-        cluster_sleep(c, MOVES_POLL_NS); /* a node that does not answer is soon known to be gone */
-    }
 }
 
 /* A recovery that another loss or a bad connection has ended is begun again: with the nodes that

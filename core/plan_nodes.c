@@ -7,30 +7,95 @@
 
 /* -- drain -- */
 
-/* The nodes of a mask in turn. */
+#define ROOM_UNIT 1024u               /* bytes; a smaller room is none */
+#define ROOM_MAX  (UINT64_C(1) << 40) /* units: a node without a limit has so much */
+static_assert(ROOM_MAX <= UINT64_MAX / ((uint64_t)TR_LAYERS_MAX * TR_TERMS_MAX + 1),
+              "a room times what is dealt fits 64 bits");
+
+/* Deals things to the nodes of a mask: in turn, or to each in proportion to its room. Sizes are not
+ * known here; but within a kind they are much alike, so every kind is dealt by itself. */
 typedef struct {
     uint32_t nodes;
     uint32_t last;
-} node_turn;
+    bool by_room;
+    uint64_t room[TR_NODES_MAX]; /* in units */
+    uint32_t dealt[TR_TERMS_KINDS][TR_NODES_MAX];
+} node_deal;
 
-static uint32_t turn_next(node_turn *turn)
+static uint32_t deal_turn(node_deal *deal)
 {
     do
-        turn->last = (turn->last + 1) % TR_NODES_MAX;
-    while (!(turn->nodes >> turn->last & 1));
-    return turn->last;
+        deal->last = (deal->last + 1) % TR_NODES_MAX;
+    while (!(deal->nodes >> deal->last & 1));
+    return deal->last;
 }
 
-static void drain_terms(const tr_plan_terms *kind, uint32_t layer, uint32_t node, node_turn *turn,
-                        uint32_t *moved_count)
+static uint32_t deal_next(node_deal *deal, tr_terms_kind kind)
 {
-    for (uint32_t t = 0; t < kind->counts[layer]; t++) {
-        uint32_t holders = tr_terms_nodes(kind, layer, t), rest = holders & ~(1u << node);
+    uint32_t *dealt = deal->dealt[kind], best = (uint32_t)__builtin_ctz(deal->nodes);
+
+    if (!deal->by_room)
+        return deal_turn(deal);
+    for (uint32_t n = best + 1; deal->nodes >> n != 0; n++)
+        if ((deal->nodes >> n & 1) &&
+            deal->room[n] * (dealt[best] + 1) > deal->room[best] * (dealt[n] + 1))
+            best = n;
+    dealt[best]++;
+    return best;
+}
+
+/* Begins to deal; false when there is nobody, or nobody has room. */
+static bool deal_begin(node_deal *deal, uint32_t nodes, const uint64_t *room_bytes)
+{
+    *deal = (node_deal){.last = TR_NODES_MAX - 1, .by_room = room_bytes != NULL};
+    for (uint32_t n = 0; nodes >> n != 0; n++) {
+        uint64_t room = room_bytes != NULL ? room_bytes[n] / ROOM_UNIT : 1;
+        deal->room[n] = room < ROOM_MAX ? room : ROOM_MAX;
+        deal->nodes |= (nodes >> n & 1) && room > 0 ? 1u << n : 0;
+    }
+    return deal->nodes != 0;
+}
+
+/* Who takes what there is only one of: the node with the most room, or the first. */
+static uint32_t deal_first(const node_deal *deal)
+{
+    uint32_t best = (uint32_t)__builtin_ctz(deal->nodes);
+    for (uint32_t n = best; deal->by_room && deal->nodes >> n != 0; n++)
+        if ((deal->nodes >> n & 1) && deal->room[n] > deal->room[best])
+            best = n;
+    return best;
+}
+
+static void drain_terms(tr_plan *plan, tr_terms_kind kind, uint32_t layer, uint32_t node,
+                        node_deal *deal, uint32_t *moved_count)
+{
+    tr_plan_terms terms = tr_plan_terms_of(plan, kind);
+    for (uint32_t t = 0; t < terms.counts[layer]; t++) {
+        uint32_t holders = tr_terms_nodes(&terms, layer, t), rest = holders & ~(1u << node);
         if (holders == rest)
             continue;
-        tr_terms_set(kind, layer, t, rest != 0 ? rest : 1u << turn_next(turn));
+        tr_terms_set(&terms, layer, t, rest != 0 ? rest : 1u << deal_next(deal, kind));
         ++*moved_count;
     }
+}
+
+/* Rows of the vocabulary are not cut: a range goes as a whole. */
+static tr_status drain_rows(tr_plan *plan, uint32_t node, node_deal *deal, uint32_t *moved_count,
+                            tr_error *err)
+{
+    for (uint32_t i = 0; i < plan->ranges_count;) {
+        if (plan->ranges[i].node != node) {
+            i++;
+            continue;
+        }
+        tr_plan_range range = plan->ranges[i];
+        uint32_t to = deal->by_room ? deal_first(deal) : deal_turn(deal);
+        tr_status status = tr_plan_place_rows(plan, range.first, range.last, to, moved_count, err);
+        if (status != TR_OK)
+            return status;
+        i = 0; /* neighbours may have been joined */
+    }
+    return TR_OK;
 }
 
 /* Every layer's routers lose the node. */
@@ -47,33 +112,24 @@ static void drain_routers(tr_plan *plan, uint32_t node, uint32_t first_other, ui
     tr_plan_set_routers(plan, nodes);
 }
 
-tr_status tr_plan_drain(tr_plan *plan, uint32_t node, uint32_t others, uint32_t *moved_count,
-                        tr_error *err)
+tr_status tr_plan_drain_by_room(tr_plan *plan, uint32_t node, uint32_t others,
+                                const uint64_t *room_bytes, uint32_t *moved_count, tr_error *err)
 {
-    node_turn turn = {.nodes = others, .last = TR_NODES_MAX - 1};
+    node_deal deal;
 
     assert(!(others >> node & 1));
     *moved_count = 0;
     if (others == 0)
         return tr_fail(err, TR_E_INVALID, "no other node is there to take what stands on it");
-    uint32_t first = (uint32_t)__builtin_ctz(others);
+    if (!deal_begin(&deal, others, room_bytes))
+        return tr_fail(err, TR_E_NOMEM, "no other node has room for what stands on it");
+    uint32_t first = deal_first(&deal);
     for (uint32_t l = 0; l < plan->shape.layers_count; l++)
-        for (int i = 0; i < TR_TERMS_KINDS; i++) {
-            tr_plan_terms kind = tr_plan_terms_of(plan, (tr_terms_kind)i);
-            drain_terms(&kind, l, node, &turn, moved_count);
-        }
-    for (uint32_t i = 0; i < plan->ranges_count;) {
-        if (plan->ranges[i].node != node) {
-            i++;
-            continue;
-        }
-        tr_plan_range range = plan->ranges[i];
-        tr_status status =
-            tr_plan_place_rows(plan, range.first, range.last, turn_next(&turn), moved_count, err);
-        if (status != TR_OK)
-            return status;
-        i = 0; /* neighbours may have been joined */
-    }
+        for (int i = 0; i < TR_TERMS_KINDS; i++)
+            drain_terms(plan, (tr_terms_kind)i, l, node, &deal, moved_count);
+    tr_status status = drain_rows(plan, node, &deal, moved_count, err);
+    if (status != TR_OK)
+        return status;
     drain_routers(plan, node, first, moved_count);
     if (plan->sampler_node == node) {
         plan->sampler_node = first;
@@ -84,6 +140,12 @@ tr_status tr_plan_drain(tr_plan *plan, uint32_t node, uint32_t others, uint32_t 
         ++*moved_count;
     }
     return TR_OK;
+}
+
+tr_status tr_plan_drain(tr_plan *plan, uint32_t node, uint32_t others, uint32_t *moved_count,
+                        tr_error *err)
+{
+    return tr_plan_drain_by_room(plan, node, others, NULL, moved_count, err);
 }
 
 /* -- return -- */

@@ -48,6 +48,58 @@ static void terms_of_a_drained_node_are_dealt_round_the_others(void **state)
     tr_plan_free(&plan);
 }
 
+static void a_drained_node_is_dealt_by_the_room_of_the_others(void **state)
+{
+    static const struct {
+        uint64_t room[4];
+        uint32_t counts[4]; /* of 32 experts */
+    } rows[] = {
+        {{0, 1 << 30, 3u << 30, 0}, {0, 8, 24, 0}},
+        {{0, 1 << 20, 1 << 20, 1 << 21}, {0, 8, 8, 16}},
+        {{0, 1023, 0, 1024}, {0, 0, 0, 32}},                             /* no room */
+        {{UINT64_MAX, UINT64_MAX, 1 << 30, UINT64_MAX}, {0, 16, 0, 16}}, /* no limit */
+    };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        tr_plan plan =
+            make_small("experts: [{node: n0}]\nattention: [{node: n0}]\nvocabulary: [{node: n0}]\n"
+                       "sampler: n0\nrouters: [{node: n0, layers: all}]",
+                       4);
+        uint32_t moved, counts[4] = {0}, most = 1;
+        uint64_t room[TR_NODES_MAX] = {0};
+        memcpy(room, rows[i].room, sizeof(rows[i].room));
+        for (uint32_t n = 1; n < 4; n++)
+            most = room[n] > room[most] ? n : most;
+        CHECK_STATUS(tr_plan_drain_by_room(&plan, 0, 14, room, &moved, NULL), TR_OK);
+        for (uint32_t l = 2; l < 6; l++)
+            for (uint32_t t = 0; t < 8; t++)
+                counts[tr_plan_channel_node(&plan, l, t)]++;
+        assert_memory_equal(counts, rows[i].counts, sizeof(counts));
+        assert_int_equal(plan.ranges_count, 1);
+        assert_int_equal(plan.ranges[0].node, most);
+        assert_int_equal(plan.sampler_node, most);
+        assert_int_equal(plan.spans[0].nodes, 1u << most);
+        check_complete(&plan, 14);
+        tr_plan_free(&plan);
+    }
+}
+
+static void a_node_is_not_drained_when_nobody_has_room(void **state)
+{
+    tr_plan plan = make_small("", 3), before = make_small("", 3);
+    const uint64_t room[TR_NODES_MAX] = {1 << 30, 1 << 30, 0};
+    tr_error err = {0};
+    uint32_t moved;
+    (void)state;
+
+    CHECK_STATUS(tr_plan_drain_by_room(&plan, 1, 4, room, &moved, &err), TR_E_NOMEM);
+    CHECK_ERR_NAMES(err, "no other node has room");
+    assert_true(same_plan(&plan, &before));
+    tr_plan_free(&plan);
+    tr_plan_free(&before);
+}
+
 static void the_last_router_goes_to_the_first_of_the_others(void **state)
 {
     tr_plan plan = make_small("routers: [{node: n1, layers: 0-2}, {node: n2, layers: 3-last}]", 3);
@@ -213,6 +265,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_node_can_be_drained_until_one_has_everything),
         cmocka_unit_test(terms_of_a_drained_node_are_dealt_round_the_others),
+        cmocka_unit_test(a_drained_node_is_dealt_by_the_room_of_the_others),
+        cmocka_unit_test(a_node_is_not_drained_when_nobody_has_room),
         cmocka_unit_test(the_last_router_goes_to_the_first_of_the_others),
         cmocka_unit_test(the_only_node_cannot_be_drained),
         cmocka_unit_test(a_replica_goes_with_its_node_and_nobody_takes_it_over),

@@ -277,6 +277,39 @@ static void a_lost_node_is_drained_when_others_have_room_again(void **state)
     expect_service(&x, 1u << 1);
 }
 
+/* Of the share of n1 each other would get one half, which is 1.0 MiB with its tables. */
+static void a_share_goes_where_there_is_room(void **state)
+{
+    fixture x;
+    (void)state;
+    open_fixture(&x, "", 0, 0);
+    leave_room(&x, 0, 900 * 1024);
+    ask_long(&x);
+    world_crash(&x.world, 1);
+    expect_right_end(&x);
+}
+
+static void a_drained_node_gives_to_those_who_have_room(void **state)
+{
+    fixture x;
+    tr_change_report report = {.phase = "none"};
+    tr_error err = {0};
+    uint64_t number;
+    (void)state;
+    open_fixture(&x, "", 0, 0);
+    tr_cluster *n0 = x.world.nodes[0].cluster;
+    leave_room(&x, 2, 900 * 1024);
+    ask_long(&x);
+    CHECK_STATUS(tr_cluster_drain(n0, "n1", &number, &err), TR_OK);
+    while (strcmp(report.phase, "done") != 0 && strcmp(report.phase, "failed") != 0) {
+        step(&x);
+        assert_true(tr_cluster_change_report(n0, number, &report));
+    }
+    assert_string_equal(report.error.text, "");
+    assert_false(tr_plan_uses(&n0->view->plan, 1));
+    expect_right_end(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -289,6 +322,8 @@ int main(void)
         cmocka_unit_test(a_loss_does_not_wait_for_a_node_that_loads),
         cmocka_unit_test(who_comes_back_takes_over_from_those_who_do_not),
         cmocka_unit_test(a_lost_node_is_drained_when_others_have_room_again),
+        cmocka_unit_test(a_share_goes_where_there_is_room),
+        cmocka_unit_test(a_drained_node_gives_to_those_who_have_room),
     };
     tr_error err;
     tr_log_set_level(TR_LOG_NONE);
