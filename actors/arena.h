@@ -38,7 +38,8 @@ void *tr_arena_take(tr_arena *arena, size_t size);
  * an empty matrix returned. */
 tr_matrix tr_arena_matrix(tr_arena *arena, const char *name, const tr_weight *w);
 
-/* The same of the transposed weight. Plain elements keep their format, blocks become F32. */
+/* The same of the transposed weight, for small ones: it is turned in memory of its own. Plain
+ * elements keep their format, blocks become F32. */
 tr_matrix tr_arena_transposed(tr_arena *arena, const char *name, const tr_weight *w);
 
 /* A weight as float32 [rows * cols]; NULL while counting. */

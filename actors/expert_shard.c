@@ -100,6 +100,10 @@ static void expert_load_weights(expert_state *s, const tr_node_context *node, tr
             if (layer.terms != NULL)
                 layer.terms[i++] = term;
         }
+        if (has_slice && layer.terms != NULL) { /* slices of columns have left it in the cache */
+            tr_weight w = tr_model_weight(node->model, l, TR_W_ALWAYS_DOWN, 0);
+            tr_weight_release(&w);
+        }
         if (s->layers != NULL)
             s->layers[l] = layer;
     }

@@ -71,6 +71,8 @@ static void load_output(tr_mixer_run *run, const tr_mixer_loader *loader)
         if (run->o != NULL)
             run->o[t] = m;
     }
+    if (run->o != NULL) /* its slices of columns have left it in the system's cache */
+        tr_weight_release(&o);
 }
 
 void tr_mixer_load(tr_mixer_layer **layers, const tr_node_context *node, tr_arena *arena)

@@ -26,6 +26,7 @@ typedef struct {
     _Atomic size_t size;
     atomic_bool damaged; /* relaxed: read by the thread that touched the page, or after it ended */
     bool remote;         /* remote.c says what of it is there; written before begin */
+    int fd;              /* borrows; written before begin */
 } map_slot;
 
 static map_slot map_slots[MAPS_MAX];
@@ -105,6 +106,7 @@ static bool map_register(const tr_map *map, bool remote)
         atomic_store_explicit(&map_slots[i].size, map->size, memory_order_relaxed);
         atomic_store_explicit(&map_slots[i].damaged, false, memory_order_relaxed);
         map_slots[i].remote = remote;
+        map_slots[i].fd = map->fd;
         atomic_store_explicit(&map_slots[i].begin, (uintptr_t)map->data, memory_order_release);
         if (i == used)
             atomic_store_explicit(&map_slots_used, used + 1, memory_order_release);
@@ -230,7 +232,8 @@ bool tr_map_is_whole(const void *at)
  * on both sides of every small tensor, which add up to a large part of a file of such tensors. */
 #define MAP_AROUND 0x10000u
 
-void tr_map_release(const void *begin, size_t size)
+/* Unmaps the pages of these bytes and, with `cached`, has the file's own go, too. */
+static void map_let_go(const void *begin, size_t size, bool cached)
 {
     map_slot *slot = map_find((uintptr_t)begin);
 
@@ -244,7 +247,21 @@ void tr_map_release(const void *begin, size_t size)
 
     from = from < first ? first : from;
     to = to > last ? last : to;
-    (void)madvise((void *)from, to - from, MADV_DONTNEED); /* advice: nothing depends on it */
+    /* advice, both: nothing depends on it; pages that are mapped still stay in the cache */
+    (void)madvise((void *)from, to - from, MADV_DONTNEED);
+    if (cached)
+        (void)posix_fadvise(slot->fd, (off_t)(from - first), (off_t)(to - from),
+                            POSIX_FADV_DONTNEED);
+}
+
+void tr_map_release(const void *begin, size_t size)
+{
+    map_let_go(begin, size, false);
+}
+
+void tr_map_forget(const void *begin, size_t size)
+{
+    map_let_go(begin, size, size >= MAP_AROUND);
 }
 
 tr_status tr_file_read(uint8_t **out, size_t *size, const char *path, tr_error *err)

@@ -46,10 +46,16 @@ typedef struct {
  * errors  those of the reader of the model */
 tr_status tr_map_need(const tr_map_span *spans, uint32_t count, tr_error *err);
 
-/* Gives the pages of these bytes, and those around them, back to the system; they are read again
- * when they are touched. Does nothing outside mappings made here, nor for what tr_map_need brought,
- * which has its own order of going. */
+/* Takes the pages of these bytes, and those around them, out of this process; the system's cache of
+ * the file keeps them as long as it likes. Does nothing outside mappings made here, nor for what
+ * tr_map_need brought, which has its own order of going. */
 void tr_map_release(const void *begin, size_t size);
+
+/* The same for bytes that nobody here will read soon again: they leave the system's cache, too,
+ * unless another process has them mapped. Where a processor shares its memory with a GPU, what is
+ * cached of 150 GB is missing there. Pieces below 64 KiB, of which a checkpoint may have 300,000,
+ * are only released. */
+void tr_map_forget(const void *begin, size_t size);
 
 /* A regular file of at most TR_FILE_READ_MAX bytes, in memory of its own; the caller frees *out.
  * One zero byte follows it. errors as above */

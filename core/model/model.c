@@ -639,6 +639,14 @@ tr_status tr_model_open_headers(tr_model **out, const char *path, tr_error *err)
     return model_open(out, path, false, err);
 }
 
+void tr_model_forget(const tr_model *m)
+{
+    for (uint32_t i = 0; i < tr_checkpoint_count(m->checkpoint); i++) {
+        const tr_tensor *t = tr_checkpoint_at(m->checkpoint, i);
+        tr_map_forget(t->data, (size_t)t->size);
+    }
+}
+
 void tr_model_close(tr_model *m)
 {
     if (m == NULL)

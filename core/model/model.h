@@ -36,6 +36,10 @@ tr_status tr_model_check_part(const tr_model *model, const tr_weight *part, tr_e
  * errors  TR_E_INVALID naming the file */
 tr_status tr_model_check_files(const tr_model *model, tr_error *err);
 
+/* Lets go of what is cached of the model's tensors (tr_map_forget): once weights are packed, what
+ * their files still have in memory is missing elsewhere. */
+void tr_model_forget(const tr_model *model);
+
 /* HEAD is EMBED. */
 bool tr_model_is_tied(const tr_model *model);
 

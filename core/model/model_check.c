@@ -76,11 +76,24 @@ tr_status tr_weight_need(const tr_weight *w, tr_error *err)
     return tr_map_need(spans, count, err);
 }
 
+/* Whether nothing lies between one row and the next: no column slice of a wider matrix. */
+static bool check_is_dense(const tr_weight *w)
+{
+    uint32_t block = tr_format_block_elements(w->format);
+
+    return w->lead == 0 && w->cols % block == 0 &&
+           w->row_size == (size_t)(w->cols / block) * tr_format_block_bytes(w->format);
+}
+
 void tr_weight_release(const tr_weight *w)
 {
     tr_map_span spans[2];
     uint32_t count = check_spans(w, spans);
+    bool dense = check_is_dense(w);
 
     for (uint32_t i = 0; i < count; i++)
-        tr_map_release(spans[i].at, spans[i].size);
+        if (dense)
+            tr_map_forget(spans[i].at, spans[i].size);
+        else /* the columns beside it are on the same pages and will be wanted next */
+            tr_map_release(spans[i].at, spans[i].size);
 }

@@ -341,8 +341,9 @@ bool tr_model_has_input_scales(const tr_model *model);
  * model that lies on another node it brings them (map.h). errors  those of the model's reader */
 tr_status tr_weight_need(const tr_weight *w, tr_error *err);
 
-/* Gives the pages of a weight or of some of its rows, scales included, back to the system; they are
- * read from the file again when they are looked at. Does nothing for a weight in other memory. */
+/* Gives the pages of a weight or of some of its rows, scales included, back to the system, and
+ * unless it is a slice of columns, those of the system's cache (tr_map_forget); they are read from
+ * the file again when they are looked at. Does nothing for a weight in other memory. */
 void tr_weight_release(const tr_weight *w);
 
 /* Copies a weight as float32 [rows * cols], dequantised. For norms, biases and tests. */

@@ -57,6 +57,47 @@ static void a_file_that_stays_is_whole(void **state)
     close_file(&x);
 }
 
+/* Pages of [begin, begin + size) that are in the system's cache of the file. */
+static size_t cached_pages(const fixture *x, size_t begin, size_t size)
+{
+    unsigned char pages[SIZE / 4096] = {0};
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), count = 0;
+
+    assert_int_equal(mincore((void *)(uintptr_t)(x->map.data + begin), size, pages), 0);
+    for (size_t i = 0; i < size / page; i++)
+        count += pages[i] & 1;
+    return count;
+}
+
+static void bytes_that_are_forgotten_leave_the_cache(void **state)
+{
+    const size_t half = SIZE / 2;
+    size_t pages = half / (size_t)sysconf(_SC_PAGESIZE);
+    fixture x;
+    (void)state;
+
+    open_file(&x);
+    assert_int_equal(fsync(x.fd), 0); /* what is not written yet stays */
+    for (uint32_t i = 0; i < SIZE; i += 4096)
+        assert_int_equal(x.map.data[i], (uint8_t)(i | 1));
+    tr_map_release(x.map.data, SIZE);
+    assert_int_equal(cached_pages(&x, 0, half), pages);
+    tr_map_forget(x.map.data + 5000, 1000); /* too small a piece */
+    assert_int_equal(cached_pages(&x, 0, half), pages);
+    posix_fadvise(x.fd, 0, 0, POSIX_FADV_DONTNEED);
+    if (cached_pages(&x, 0, half) > 0) {
+        print_message("files in /tmp are memory: nothing can leave it\n");
+    } else {
+        assert_int_equal(x.map.data[SIZE - 1], 0xff);
+        for (uint32_t i = 0; i < SIZE; i += 4096)
+            assert_int_equal(x.map.data[i], (uint8_t)(i | 1));
+        tr_map_forget(x.map.data, half);
+        assert_int_equal(cached_pages(&x, 0, half), 0);
+        assert_true(cached_pages(&x, half, half) >= pages / 2); /* all but 64 KiB around */
+    }
+    close_file(&x);
+}
+
 static void what_a_file_has_lost_reads_as_zeros_and_is_reported(void **state)
 {
     fixture x;
@@ -141,6 +182,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_that_stays_is_whole),
+        cmocka_unit_test(bytes_that_are_forgotten_leave_the_cache),
         cmocka_unit_test(what_a_file_has_lost_reads_as_zeros_and_is_reported),
         cmocka_unit_test(a_file_that_is_written_to_is_reported),
         cmocka_unit_test(a_fault_elsewhere_still_ends_the_process),
