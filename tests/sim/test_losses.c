@@ -298,7 +298,7 @@ static void a_drained_node_gives_to_those_who_have_room(void **state)
     (void)state;
     open_fixture(&x, "", 0, 0);
     tr_cluster *n0 = x.world.nodes[0].cluster;
-    leave_room(&x, 2, 900 * 1024);
+    leave_room(&x, 0, 900 * 1024);
     ask_long(&x);
     CHECK_STATUS(tr_cluster_drain(n0, "n1", &number, &err), TR_OK);
     while (strcmp(report.phase, "done") != 0 && strcmp(report.phase, "failed") != 0) {
