@@ -684,8 +684,8 @@ static void batcher_on_switch(batcher_state *s, const tr_msg *msg)
     }
     if (what->what == TR_SWITCH_DESCRIBE)
         batcher_describe(s, what);
-    if (what->what == TR_SWITCH_SETTLE)
-        batcher_settle(s, what);
+    if (what->what == TR_SWITCH_SETTLE || what->what == TR_SWITCH_DROP)
+        batcher_settle(s, what->what == TR_SWITCH_SETTLE);
     if (what->what == TR_SWITCH_RESUME) {
         s->paused = batcher_misses_node(s); /* then the next change resumes */
         if (s->pause.done != NULL)          /* nobody waits for it any more, but it is counted */

@@ -182,7 +182,7 @@ void batcher_describe(const batcher_state *s, const tr_switch *what);
 void batcher_adopt(batcher_state *s, const tr_switch *what);
 void batcher_answer_adopt(batcher_state *s);
 /* The adopted state may be used, or goes. */
-void batcher_settle(batcher_state *s, const tr_switch *what);
+void batcher_settle(batcher_state *s, bool is_there);
 /* The state of a request that had not ended, if submit is that request; NULL: none. */
 batcher_sequence *batcher_find_continued(batcher_state *s, const tr_submit *submit);
 /* It becomes the state of the request that waits. */

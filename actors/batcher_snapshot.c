@@ -3,6 +3,8 @@
  * What comes from a file is a kept slot (batcher_prefix.c) that the cluster's thread fills:
  *
  *   FREE --ADOPT--> RESERVING --KV_RESERVED by all pools--> KEPT, empty --SETTLE--> KEPT, saved
+ *                        |                                       |
+ *                        +------------------DROP-----------------+----> RELEASING
  *
  * A prefix then serves every request that begins with it. The state of a request that had not ended
  * serves that request alone, when it is asked again: it hears the tokens that were drawn before,
@@ -48,7 +50,7 @@ void batcher_describe(const batcher_state *s, const tr_switch *what)
     memcpy(view->tokens, q->tokens, q->tokens_count * sizeof(*q->tokens));
 }
 
-static void settle(batcher_state *s, bool is_there)
+void batcher_settle(batcher_state *s, bool is_there)
 {
     batcher_sequence *p = s->adopted != 0 ? &s->sequences[s->adopted - 1] : NULL;
 
@@ -62,11 +64,6 @@ static void settle(batcher_state *s, bool is_there)
         batcher_drop_prefix(s, p);
 }
 
-void batcher_settle(batcher_state *s, const tr_switch *what)
-{
-    settle(s, what->slot->taken);
-}
-
 void batcher_adopt(batcher_state *s, const tr_switch *what)
 {
     const tr_snapshot_slot *slot = &what->slot->slot;
@@ -74,7 +71,7 @@ void batcher_adopt(batcher_state *s, const tr_switch *what)
 
     if (s->adopt.done != NULL) /* nobody waits for it any more, but it is counted */
         tr_switch_done(&s->adopt);
-    settle(s, false); /* likewise */
+    batcher_settle(s, false); /* likewise */
     s->adopt = *what;
     if (p == NULL || s->lost.code != TR_OK)
         return; /* no slot is adopted: refused */

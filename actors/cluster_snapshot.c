@@ -435,10 +435,13 @@ static void load_entry(states_run *run, const tr_snapshot_entry *entry,
     view->taken = false;
     run->status = tr_snapshot_read(run->file, entry->tokens_at, view->tokens,
                                    entry->slot.tokens_count * sizeof(*view->tokens), run->err);
-    if (run->status == TR_OK)
-        run->status = moves_ask_batcher(m, TR_SWITCH_ADOPT, SNAPSHOT_CALL_NS, run->err);
     if (run->status != TR_OK)
         return;
+    run->status = moves_ask_batcher(m, TR_SWITCH_ADOPT, SNAPSHOT_CALL_NS, run->err);
+    if (run->status != TR_OK) { /* the batcher may have it yet, and nobody else will free it */
+        (void)moves_ask_batcher(m, TR_SWITCH_DROP, SNAPSHOT_CALL_NS, NULL);
+        return;
+    }
     if (!view->taken) {
         run->report->left++;
         return;
@@ -447,9 +450,9 @@ static void load_entry(states_run *run, const tr_snapshot_entry *entry,
     tr_kv_each_part(m->cluster->node.spec, window_add_part, run);
     window_flush(run);
     load_ngram(run, head->ngram_size);
-    view->taken = run->status == TR_OK;
     tr_error why = {0};
-    tr_status settled = moves_ask_batcher(m, TR_SWITCH_SETTLE, SNAPSHOT_CALL_NS, &why);
+    tr_switch_what outcome = run->status == TR_OK ? TR_SWITCH_SETTLE : TR_SWITCH_DROP;
+    tr_status settled = moves_ask_batcher(m, outcome, SNAPSHOT_CALL_NS, &why);
     if (run->status == TR_OK && settled != TR_OK)
         run->status = tr_fail(run->err, settled, "batcher: %.200s", why.text);
     if (run->status != TR_OK)

@@ -32,7 +32,8 @@ typedef enum {
     TR_SWITCH_DESCRIBE,  /* batcher, paused: what a slot holds */
     TR_SWITCH_ADOPT,     /* batcher: memory for a state from a snapshot; answers when the KV pools
                             have */
-    TR_SWITCH_SETTLE     /* batcher: the state that was adopted last is there, or will not come */
+    TR_SWITCH_SETTLE,    /* batcher: the state that was adopted last is there */
+    TR_SWITCH_DROP       /* batcher: it will not come; also while it is being adopted */
 } tr_switch_what;
 
 /* Memory of a sequence, as the KV pool lent it. */
@@ -50,7 +51,7 @@ typedef struct {
     uint16_t generation;   /* out: of its lease */
     tr_snapshot_slot slot; /* kind TR_SNAPSHOT_END: nothing that can be kept */
     int32_t *tokens;       /* [context_max] of the caller */
-    bool taken;            /* ADOPT: out: there was room; SETTLE: the state is there */
+    bool taken;            /* ADOPT: out, maybe late: there was room */
 } tr_slot_view;
 
 /* How far a sequence is, by the steps that have ended. */
@@ -77,7 +78,7 @@ typedef struct {
     tr_sequence_place *places;   /* PLACES: [sequences_max] of the caller */
     tr_lease_view *leases;       /* LEASES: [sequences_max] of the caller */
     tr_page_copy *copy;          /* PAGES: of the caller */
-    tr_slot_view *slot;          /* DESCRIBE, ADOPT, SETTLE; of the caller */
+    tr_slot_view *slot;          /* DESCRIBE, ADOPT; of the caller */
     uint32_t sequence;           /* NGRAM, NGRAM_SET */
     uint16_t generation;         /* NGRAM_SET: of the sequence's lease */
     uint8_t *bytes;              /* NGRAM, NGRAM_SET: [tr_ngram_sequence_size] of the caller */

@@ -174,8 +174,7 @@ static void what_has_no_room_or_no_state_is_not_kept(void **state)
     reserved(&x, 1, true);
     assert_true(x.view.taken);
     fake_clear(&x.f);
-    x.view.taken = false; /* its state could not be read */
-    tell(&x, TR_SWITCH_SETTLE);
+    tell(&x, TR_SWITCH_DROP); /* its state could not be read */
     assert_int_equal(fake_count(&x.f, TR_MSG_KV_RELEASE), 1);
     released(&x, 1);
     assert_int_equal(atomic_load(&x.c.counters.prefixes_kept), 0);
@@ -199,6 +198,32 @@ static void one_that_nobody_settles_goes_with_the_next(void **state)
 }
 
 /* It holds memory for all that its request may yet generate, not for its tokens alone. */
+/* A pool takes longer to answer than the cluster's thread waits. */
+static void one_that_is_dropped_while_it_is_adopted_leaves_nothing(void **state)
+{
+    fixture x;
+    (void)state;
+    batcher_open(&x, 0, 0);
+    x.view.slot = (tr_snapshot_slot){
+        .kind = TR_SNAPSHOT_PREFIX, .tokens_count = 64, .prompt_count = 64, .computed_count = 64};
+    tell(&x, TR_SWITCH_ADOPT);
+    tell(&x, TR_SWITCH_DROP);
+    assert_int_equal(x.done, 2); /* the first is answered, too */
+    assert_false(x.view.taken);
+    assert_int_equal(fake_count(&x.f, TR_MSG_KV_RELEASE), 1);
+    reserved(&x, 0, true); /* late */
+    assert_int_equal(x.done, 2);
+    assert_false(x.view.taken);
+    released(&x, 0);
+    assert_int_equal(atomic_load(&x.c.counters.prefixes_kept), 0);
+    fake_clear(&x.f);
+    tell(&x, TR_SWITCH_DROP); /* there is nothing any more */
+    assert_int_equal(x.f.sent_count, 0);
+    submit(&x, 1, 300, 90, 0);
+    assert_int_equal(fake_count(&x.f, TR_MSG_KV_RESERVE), 1);
+    batcher_close(&x);
+}
+
 static void a_node_that_comes_back_gets_the_same_memory_for_it(void **state)
 {
     fixture x;
@@ -251,6 +276,7 @@ int main(void)
         cmocka_unit_test(no_drawn_token_is_lost_when_buffers_run_out),
         cmocka_unit_test(what_has_no_room_or_no_state_is_not_kept),
         cmocka_unit_test(one_that_nobody_settles_goes_with_the_next),
+        cmocka_unit_test(one_that_is_dropped_while_it_is_adopted_leaves_nothing),
         cmocka_unit_test(a_node_that_comes_back_gets_the_same_memory_for_it),
         cmocka_unit_test(a_slot_is_described_during_a_pause),
     };

@@ -10,6 +10,9 @@
 #include "tests/sim/tiny_model.h"
 #include "tests/sim/world.h"
 
+#include <string.h>
+#include <unistd.h>
+
 #define PATIENCE_NS (8ull * WORLD_SECOND)
 #define LONG_STOCK  1 /* a request of the stock with 48 tokens */
 #define SHORT_STOCK 3
@@ -26,8 +29,10 @@ typedef struct {
     world_task *loads; /* of n2: its disk is slow, and it looks up only when it is to give up */
 } fixture;
 
-/* A cluster of n0, n1 and n2, its default placement or what rules say; client: who will ask. */
-static void open_fixture(fixture *x, const char *rules, uint32_t client, uint64_t notice_ns)
+/* A cluster of n0, n1 and n2, its default placement or what rules say; limits: more of them, behind
+ * a comma; client: who will ask. */
+static void open_fixture_with(fixture *x, const char *rules, const char *limits, uint32_t client,
+                              uint64_t notice_ns)
 {
     char yaml[1024];
     tr_error err = {0};
@@ -38,10 +43,15 @@ static void open_fixture(fixture *x, const char *rules, uint32_t client, uint64_
     snprintf(yaml, sizeof(yaml),
              "model: %s\nnodes: [{name: n0, memory: 1 GiB}, {name: n1, memory: 1 GiB},"
              " {name: n2, memory: 1 GiB}]\n%s"
-             "limits: {context: %d, exit_on_peer_loss: false}\n",
-             model, rules, TINY_CONTEXT);
+             "limits: {context: %d, exit_on_peer_loss: false%s}\n",
+             model, rules, TINY_CONTEXT, limits);
     CHECK_STATUS(world_open(&x->world, yaml, &net, 1, &err), TR_OK);
     CHECK_STATUS(world_boot(&x->world, &err), TR_OK);
+}
+
+static void open_fixture(fixture *x, const char *rules, uint32_t client, uint64_t notice_ns)
+{
+    open_fixture_with(x, rules, "", client, notice_ns);
 }
 
 static void step(fixture *x)
@@ -310,6 +320,52 @@ static void a_drained_node_gives_to_those_who_have_room(void **state)
     expect_right_end(&x);
 }
 
+/* -- states from a file -- */
+
+static tr_change_report await_job(fixture *x, tr_status begun, const uint64_t *number)
+{
+    tr_change_report report = {.phase = "none"};
+    CHECK_STATUS(begun, TR_OK);
+    while (strcmp(report.phase, "done") != 0 && strcmp(report.phase, "failed") != 0) {
+        step(x);
+        assert_true(tr_cluster_change_report(x->world.nodes[0].cluster, *number, &report));
+    }
+    return report;
+}
+
+/* n1 is stopped for longer than the batcher is asked to adopt a state, and then gives memory for
+ * it. */
+static void a_state_that_came_too_late_holds_no_memory(void **state)
+{
+    fixture x;
+    char path[96];
+    tr_error err = {0};
+    tr_cluster_stat stat;
+    uint64_t number;
+    (void)state;
+    open_fixture_with(&x, "", ", peer_timeout: 60 s", 0, 0);
+    tr_cluster *n0 = x.world.nodes[0].cluster, *n1 = x.world.nodes[1].cluster;
+    snprintf(path, sizeof(path), "%s/states", model);
+    ask_long(&x);
+    tr_change_report report = await_job(&x, tr_cluster_snapshot(n0, path, &number, &err), &number);
+    assert_int_equal(report.sequences, 1);
+    hear_end(&x);
+    CHECK_STATUS(tr_cluster_restore(n0, path, &number, &err), TR_OK);
+    while (atomic_load(&n1->states_open_ns) <= cluster_now(n1))
+        step(&x);
+    x.world.nodes[1].awake_ns = world_now_ns(&x.world) + 20ull * WORLD_SECOND;
+    report = await_job(&x, TR_OK, &number);
+    assert_int_equal(report.error.code, TR_E_TIMEOUT);
+    while (world_now_ns(&x.world) < x.world.nodes[1].awake_ns || !world_is_quiet(&x.world))
+        step(&x);
+    for (int n = 0; n < 3; n++) {
+        tr_cluster_stats(x.world.nodes[n].cluster, &stat);
+        assert_int_equal(stat.kv_pages_used, 0);
+    }
+    assert_int_equal(unlink(path), 0);
+    world_close(&x.world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -324,6 +380,7 @@ int main(void)
         cmocka_unit_test(a_lost_node_is_drained_when_others_have_room_again),
         cmocka_unit_test(a_share_goes_where_there_is_room),
         cmocka_unit_test(a_drained_node_gives_to_those_who_have_room),
+        cmocka_unit_test(a_state_that_came_too_late_holds_no_memory),
     };
     tr_error err;
     tr_log_set_level(TR_LOG_NONE);
