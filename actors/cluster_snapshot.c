@@ -433,8 +433,8 @@ static void load_entry(states_run *run, const tr_snapshot_entry *entry,
     }
     view->slot = entry->slot;
     view->taken = false;
-    run->status = tr_snapshot_read(run->file, entry->tokens_at, view->tokens,
-                                   entry->slot.tokens_count * sizeof(*view->tokens), run->err);
+    run->status = tr_snapshot_read_tokens(run->file, entry, head->vocab_size, 0,
+                                          entry->slot.tokens_count, view->tokens, run->err);
     if (run->status != TR_OK)
         return;
     run->status = moves_ask_batcher(m, TR_SWITCH_ADOPT, SNAPSHOT_CALL_NS, run->err);

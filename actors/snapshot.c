@@ -250,31 +250,38 @@ static const char *slot_trouble(const tr_snapshot_slot *slot)
     return NULL;
 }
 
+tr_status tr_snapshot_read_tokens(const tr_snapshot *s, const tr_snapshot_entry *entry,
+                                  uint32_t vocab_size, uint32_t first, uint32_t count, int32_t *out,
+                                  tr_error *err)
+{
+    tr_status status = tr_snapshot_read(s, entry->tokens_at + first * sizeof(*out), out,
+                                        count * sizeof(*out), err);
+    for (uint32_t i = 0; status == TR_OK && i < count; i++)
+        if (out[i] < 0 || (uint32_t)out[i] >= vocab_size)
+            status = tr_fail(err, TR_E_INVALID, "%.100s: slot %u: token %d, expected 0 to %u",
+                             s->path, entry->number, out[i], vocab_size - 1);
+    return status;
+}
+
 static tr_status check_tokens(const tr_snapshot *s, const tr_snapshot_entry *entry,
                               uint32_t vocab_size, tr_error *err)
 {
     int32_t tokens[SNAPSHOT_PIECE / sizeof(int32_t)];
     uint32_t piece = sizeof(tokens) / sizeof(tokens[0]), count = entry->slot.tokens_count;
+    tr_status status = TR_OK;
 
-    for (uint32_t done = 0, n; done < count; done += n) {
+    for (uint32_t done = 0, n; status == TR_OK && done < count; done += n) {
         n = count - done < piece ? count - done : piece;
-        tr_status status = tr_snapshot_read(s, entry->tokens_at + done * sizeof(*tokens), tokens,
-                                            n * sizeof(*tokens), err);
-        if (status != TR_OK)
-            return status;
-        for (uint32_t i = 0; i < n; i++)
-            if (tokens[i] < 0 || (uint32_t)tokens[i] >= vocab_size)
-                return tr_fail(err, TR_E_INVALID, "%.100s: slot %u: token %d, expected 0 to %u",
-                               s->path, s->entries_count, tokens[i], vocab_size - 1);
+        status = tr_snapshot_read_tokens(s, entry, vocab_size, done, n, tokens, err);
     }
-    return TR_OK;
+    return status;
 }
 
 /* Reads one slot at *at and moves on. *ended: it was the end. */
 static tr_status read_slot(tr_snapshot *s, const tr_snapshot_head *head, uint64_t *at, bool *ended,
                            tr_error *err)
 {
-    tr_snapshot_entry entry;
+    tr_snapshot_entry entry = {.number = s->entries_count};
     tr_status status = tr_snapshot_read(s, *at, &entry.slot, sizeof(entry.slot), err);
     if (status != TR_OK)
         return status;

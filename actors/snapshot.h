@@ -81,6 +81,7 @@ void tr_snapshot_abandon(tr_snapshot_writer *w);
 
 typedef struct {
     tr_snapshot_slot slot;
+    uint32_t number;              /* in the file, from 0 */
     uint64_t tokens_at, state_at; /* bytes from the beginning */
 } tr_snapshot_entry;
 
@@ -105,6 +106,12 @@ tr_status tr_snapshot_open(tr_snapshot *out, const char *path, const tr_snapshot
 tr_status tr_snapshot_open_fd(tr_snapshot *out, int fd, const char *path,
                               const tr_snapshot_head *expected, const _Atomic bool *given_up,
                               tr_error *err);
+
+/* Reads tokens of a slot, [first, first + count), and checks them: the file may have changed since
+ * it was opened. errors  as tr_snapshot_read, TR_E_INVALID not one of the vocabulary */
+tr_status tr_snapshot_read_tokens(const tr_snapshot *s, const tr_snapshot_entry *entry,
+                                  uint32_t vocab_size, uint32_t first, uint32_t count, int32_t *out,
+                                  tr_error *err);
 
 /* errors  TR_E_INVALID the file has become shorter, or cannot be read; TR_E_CANCELED given up */
 tr_status tr_snapshot_read(const tr_snapshot *s, uint64_t at, void *out, size_t size,

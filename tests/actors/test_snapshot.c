@@ -182,6 +182,28 @@ static void damage_is_noticed(void **state)
     free(s);
 }
 
+static void tokens_that_change_after_the_check_are_noticed(void **state)
+{
+    tr_snapshot *s = calloc(1, sizeof(*s));
+    int32_t tokens[71];
+    tr_error err = {0};
+    (void)state;
+
+    write_file();
+    CHECK_STATUS(tr_snapshot_open(s, path, &head, NULL, &err), TR_OK);
+    const tr_snapshot_entry *entry = &s->entries[0];
+    CHECK_STATUS(tr_snapshot_read_tokens(s, entry, 1000, 0, 71, tokens, &err), TR_OK);
+    assert_int_equal(tokens[70], 70 * 13);
+    CHECK_STATUS(tr_snapshot_read_tokens(s, entry, 1000, 69, 2, tokens, &err), TR_OK);
+    assert_int_equal(tokens[1], 70 * 13);
+    damage(entry->tokens_at + 70 * sizeof(*tokens) + 3, 0x7f);
+    CHECK_STATUS(tr_snapshot_read_tokens(s, entry, 1000, 0, 70, tokens, &err), TR_OK);
+    CHECK_STATUS(tr_snapshot_read_tokens(s, entry, 1000, 70, 1, tokens, &err), TR_E_INVALID);
+    CHECK_ERR_NAMES(err, "slot 0: token 2130707342, expected 0 to 999");
+    tr_snapshot_close(s);
+    free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -189,6 +211,7 @@ int main(void)
         cmocka_unit_test(a_file_without_its_end_has_no_name),
         cmocka_unit_test(another_cluster_refuses_it_with_a_sentence),
         cmocka_unit_test(damage_is_noticed),
+        cmocka_unit_test(tokens_that_change_after_the_check_are_noticed),
     };
     if (mkdtemp(folder) == NULL)
         return 2;

@@ -5,11 +5,13 @@
 #include "tests/check.h"
 
 #include "actors/cluster_moves.h"
+#include "actors/snapshot.h"
 #include "core/log.h"
 #include "tests/sim/requests.h"
 #include "tests/sim/tiny_model.h"
 #include "tests/sim/world.h"
 
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -366,6 +368,35 @@ static void a_state_that_came_too_late_holds_no_memory(void **state)
     world_close(&x.world);
 }
 
+/* What is read is a token no longer; taken all the same, it would fail the steps of others. */
+static void a_file_that_changes_while_it_is_restored_is_refused(void **state)
+{
+    fixture x;
+    char path[96];
+    tr_error err = {0};
+    uint64_t number;
+    (void)state;
+    open_fixture(&x, "", 0, 0);
+    tr_cluster *n0 = x.world.nodes[0].cluster, *n1 = x.world.nodes[1].cluster;
+    snprintf(path, sizeof(path), "%s/states", model);
+    ask_long(&x);
+    (void)await_job(&x, tr_cluster_snapshot(n0, path, &number, &err), &number);
+    hear_end(&x);
+    CHECK_STATUS(tr_cluster_restore(n0, path, &number, &err), TR_OK);
+    while (atomic_load(&n1->states_open_ns) <= cluster_now(n1)) /* it has been checked */
+        step(&x);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    const int32_t token = -1;
+    assert_int_equal(
+        pwrite(fd, &token, sizeof(token), sizeof(tr_snapshot_head) + sizeof(tr_snapshot_slot)),
+        sizeof(token));
+    close(fd);
+    tr_change_report report = await_job(&x, TR_OK, &number);
+    CHECK_ERR_NAMES(report.error, "token -1");
+    assert_int_equal(unlink(path), 0);
+    world_close(&x.world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -381,6 +412,7 @@ int main(void)
         cmocka_unit_test(a_share_goes_where_there_is_room),
         cmocka_unit_test(a_drained_node_gives_to_those_who_have_room),
         cmocka_unit_test(a_state_that_came_too_late_holds_no_memory),
+        cmocka_unit_test(a_file_that_changes_while_it_is_restored_is_refused),
     };
     tr_error err;
     tr_log_set_level(TR_LOG_NONE);
