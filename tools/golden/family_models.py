@@ -6,12 +6,13 @@
     family_models.py record FOLDER [--check]           golden.safetensors; --check compares instead
 
 CONFIG is a config.json or a folder with one: a model that exists is made again in shape, with other
-weights. The reference is transformers in float32 on the CPU; for solar_open2, which no release of
-transformers has, solar_open2.py in float64. A quantised folder is recorded from its own numbers,
-dequantised, without hidden states and text.
+weights. The reference is transformers in float32 on the CPU. Where the installed one does not know
+solar_open2 it is solar_open2.py, in float64; which of the two answered is said on standard error. A
+quantised folder is recorded from its own numbers, dequantised, without hidden states and text.
 """
 
 import argparse
+import copy
 import fnmatch
 import pathlib
 import shutil
@@ -62,6 +63,13 @@ def keeps_f32(name):
     return name.endswith(("A_log", "dt_bias", "e_score_correction_bias"))
 
 
+def in_transformers(config):
+    """Whether the installed transformers knows the family."""
+    import transformers
+
+    return config["model_type"] in transformers.CONFIG_MAPPING
+
+
 def model_class(config):
     import transformers
 
@@ -70,11 +78,12 @@ def model_class(config):
 
 def published_shapes(config):
     """Names and shapes of the tensors as they are published."""
-    if config["model_type"] == "solar_open2":
+    if not in_transformers(config):
         return shapes(config)
     import transformers
 
-    wanted = {key: value for key, value in config.items() if key != "transformers_version"}
+    # A copy: transformers adds its defaults to the dictionaries inside.
+    wanted = copy.deepcopy({k: v for k, v in config.items() if k != "transformers_version"})
     model = model_class(config)(transformers.AutoConfig.for_model(**wanted)).bfloat16()
     with tempfile.TemporaryDirectory() as folder:  # names inside the program are others
         model.save_pretrained(folder)
@@ -206,9 +215,17 @@ def transformers_reference(config, tensors):
 
 
 def reference_of(folder):
+    import transformers
+
     config, tensors = read_config(folder), dequantised(read_tensors(folder))
-    own = config["model_type"] == "solar_open2"
-    return (own_reference if own else transformers_reference)(config, tensors)
+    if in_transformers(config):
+        print(f"{folder}: transformers {transformers.__version__}", file=sys.stderr)
+        return transformers_reference(config, tensors)
+    if config["model_type"] != "solar_open2":
+        sys.exit(f"{folder}: transformers {transformers.__version__} has no {config['model_type']}")
+    print(f"{folder}: solar_open2.py, transformers {transformers.__version__} has no solar_open2",
+          file=sys.stderr)  # fmt: skip
+    return own_reference(config, tensors)
 
 
 def record(folder, plain):

@@ -1,5 +1,5 @@
-"""Solar Open 2 in numpy and float64, written from the model's published equations: our own reference
-for as long as no release of transformers has the family.
+"""Solar Open 2 in numpy and float64, written from the model's published equations: the reference
+where the installed transformers lacks the family. README.md says how far the two are apart.
 
     solar_open2.py      checks itself against the published numbers of a tiny deterministic model
 
