@@ -44,6 +44,10 @@ class Checkpoint:
             self.add(f"{stem}.weight_scale", [rows, cols // 16], "F8_E4M3")
             self.add(f"{stem}.weight_scale_2", [], "F32")
             self.add(f"{stem}.input_scale", [], "F32")
+        elif kind == "NVFP4 ModelOpt, weights only":
+            self.add(f"{stem}.weight", [rows, cols // 2], "U8")
+            self.add(f"{stem}.weight_scale", [rows, cols // 16], "F8_E4M3")
+            self.add(f"{stem}.weight_scale_2", [], "F32")
         elif kind == "NVFP4 compressed-tensors":
             self.add(f"{stem}.weight_packed", [rows, cols // 2], "U8")
             self.add(f"{stem}.weight_scale", [rows, cols // 16], "F8_E4M3")
@@ -380,7 +384,25 @@ def qwen4_exp(experts, table):
     return c
 
 
+def write_tokenizer(folder, tokens):
+    """A tokenizer.json of the size of a real one: every text of up to four letters, made by appending one."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    texts = [chr(byte) for byte in printable] + [chr(256 + i) for i in range(256 - len(printable))]
+    letters = [chr(byte) for byte in range(ord("a"), ord("z") + 1)]
+    merges, shorter = [], letters
+    while len(texts) < tokens:
+        merges += [(left, right) for left in shorter for right in letters][: tokens - len(texts)]
+        shorter = [left + right for left in shorter for right in letters]
+        texts += shorter[: tokens - len(texts)]
+    bytes_of = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    document = {"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": bytes_of, "post_processor": None,
+                "decoder": bytes_of, "model": {"type": "BPE", "vocab": {text: i for i, text in enumerate(texts)},
+                                               "merges": merges}}  # fmt: skip
+    (pathlib.Path(folder) / "tokenizer.json").write_text(json.dumps(document, ensure_ascii=False))
+
+
 MODELOPT = "NVFP4 ModelOpt"
+WEIGHTS_ONLY = "NVFP4 ModelOpt, weights only"
 FP8 = "FP8 blocks"
 
 # Name: how to make it, and the published size in bytes (None: no exact figure is known), whether of all files or of the parameters alone.
@@ -389,6 +411,8 @@ CHECKPOINTS = {
     "solar_open2-nvfp4": (lambda: solar_open2("NVFP4 compressed-tensors"), 153_347_363_609),
     "glm5_next-fp8": (lambda: glm5_next(FP8, FP8, FP8, FP8, FP8), None),
     "glm5_next-nvfp4": (lambda: glm5_next(MODELOPT, MODELOPT, "BF16", "BF16", "BF16"), 204_476_277_515),
+    # Published as "~181 GiB"; the specification's own sum over the shapes has one more digit.
+    "glm5_next-nvfp4-weights": (lambda: glm5_next(WEIGHTS_ONLY, "BF16", "BF16", WEIGHTS_ONLY, "BF16"), int(181.2 * 2**30)),
     "qwen4_exp-bf16": (lambda: qwen4_exp("BF16", "BF16"), 2 * 179_999_981_424),
     "qwen4_exp-nvfp4": (lambda: qwen4_exp(MODELOPT, "F8_E4M3"), 135_253_622_894),
 }
