@@ -26,22 +26,26 @@ def count(path):
     return passed, failed, skipped
 
 
-def failures(path):
-    for line in path.read_text(errors="replace").splitlines():
-        program = json.loads(line)
-        if program["result"] in ("OK", "SKIP"):
-            continue
-        yield f"{program['name']}: {program['result']} after {program['duration']:.0f} s"
-        for stream in ("stdout", "stderr"):
-            for text in program.get(stream, "").splitlines()[-LAST_LINES:]:
-                yield f"    {text}"
+def failed_programs(path):
+    programs = map(json.loads, path.read_text(errors="replace").splitlines())
+    return [program for program in programs if program["result"] not in ("OK", "SKIP")]
+
+
+def report(program):
+    lines = [f"{program['name']}: {program['result']} after {program['duration']:.0f} s"]
+    for stream in ("stdout", "stderr"):
+        lines += [f"    {text}" for text in program.get(stream, "").splitlines()[-LAST_LINES:]]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def main():
     logs = pathlib.Path(sys.argv[1])
-    print(*count(logs / "testlog.junit.xml"))
+    passed, failed, skipped = count(logs / "testlog.junit.xml")
+    programs = failed_programs(logs / "testlog.json")
+    # One that crashed or hung after its last result has failed without saying which one.
+    print(passed, max(failed, len(programs)), skipped)
     with open(sys.argv[2], "a", encoding="utf-8") as out:
-        out.writelines(f"{line}\n" for line in failures(logs / "testlog.json"))
+        out.writelines(map(report, programs))
 
 
 if __name__ == "__main__":
