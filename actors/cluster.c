@@ -181,6 +181,7 @@ tr_status tr_cluster_start(tr_cluster *c, tr_error *err)
         status = cluster_await_ready(c, deadline, err);
     if (status != TR_OK)
         return status;
+    cluster_note_kernels(c);
     cluster_start_heartbeats(c);
     atomic_store(&c->serving, true);
     return TR_OK;

@@ -17,14 +17,6 @@
 
 /* -- what the node is answered -- */
 
-static uint32_t members_of(const tr_cluster *c)
-{
-    uint32_t members = 0;
-    for (uint32_t n = 0; n < c->placement->nodes_count; n++)
-        members |= cluster_is_alive(c, n) ? 1u << n : 0;
-    return members;
-}
-
 /* Who it is; another life of the node that we still count on is lost by that. */
 static tr_status read_newcomer(tr_cluster *c, const msgpack_object *request, const char *method,
                                uint32_t *node, uint64_t *life, tr_error *err)
@@ -125,6 +117,19 @@ static tr_status join_state(cluster_moves *m, uint32_t node, uint64_t life, uint
     return TR_OK;
 }
 
+/* A node that is still used, as nobody could take its share, may have come back with other kernels.
+ */
+static tr_status join_check_kernels(tr_cluster *c, uint32_t node, uint64_t fingerprint,
+                                    tr_error *err)
+{
+    atomic_store(&c->peers[node].fingerprint, fingerprint);
+    pthread_mutex_lock(&c->lock);
+    tr_status status =
+        cluster_check_mirrors(c, &c->view->plan, cluster_members(c) | 1u << node, err);
+    pthread_mutex_unlock(&c->lock);
+    return status;
+}
+
 static tr_status on_join(void *ctx, const msgpack_object *request, msgpack_packer *reply,
                          uint32_t *pairs, tr_error *err)
 {
@@ -146,6 +151,8 @@ static tr_status on_join(void *ctx, const msgpack_object *request, msgpack_packe
     m->join.newcomer.index = node;
     tr_status status = cluster_read_identity(&m->join.newcomer, request, err);
     if (status == TR_OK)
+        status = join_check_kernels(c, node, atomic_load(&m->join.newcomer.fingerprint), err);
+    if (status == TR_OK)
         status = join_state(m, node, life, epoch, ready, &state, err);
     pthread_mutex_unlock(&m->lock);
     if (status != TR_OK)
@@ -154,7 +161,7 @@ static tr_status on_join(void *ctx, const msgpack_object *request, msgpack_packe
     uint32_t missing = c->missing;
     pthread_mutex_unlock(&c->lock);
     tr_pack_text(reply, "state", state);
-    tr_pack_u64(reply, "members", members_of(c));
+    tr_pack_u64(reply, "members", cluster_members(c));
     tr_pack_u64(reply, "missing", missing);
     *pairs += 3;
     return TR_OK;
@@ -248,7 +255,7 @@ void moves_join_run(cluster_moves *m)
            name, status == TR_OK ? "done" : "failed", err.text);
     pthread_mutex_lock(&m->lock);
     if (status == TR_OK) /* and others that could not get theirs while this one was missing */
-        m->returning = members_of(c) & ~(1u << c->node_index);
+        m->returning = cluster_members(c) & ~(1u << c->node_index);
     m->lost |= missed; /* with the room of this one the others may have enough */
     m->share_tries = 0;
     m->join.phase = MOVES_JOIN_NONE;

@@ -235,7 +235,10 @@ static tr_status prepare_once(cluster_moves *m, tr_change_report *report, uint32
     moves_request r = {.method = "plan_prepare", .epoch = m->plan.epoch, .key = "plan"};
     void *bytes;
 
-    tr_status status = tr_plan_encode(&m->plan, &bytes, &r.size, err);
+    tr_status status =
+        cluster_check_mirrors(m->cluster, &m->plan, cluster_members(m->cluster), err);
+    if (status == TR_OK)
+        status = tr_plan_encode(&m->plan, &bytes, &r.size, err);
     if (status != TR_OK)
         return status;
     r.bytes = bytes;

@@ -61,6 +61,8 @@ typedef struct {
     cluster_link link;     /* these two and the address under peers_lock, once it was lost */
     tr_error link_error;   /* FAILED */
     _Atomic uint64_t life; /* which of its lives we know; 0: none yet */
+    _Atomic uint64_t fingerprint; /* of its kernels; after a return only the batcher's node and the
+                                     node that came back know each other's */
     _Atomic bool alive;    /* changes under peers_lock */
     _Atomic bool ready;    /* it said that its workers run */
     _Atomic int64_t clock_offset_ns;
@@ -191,6 +193,15 @@ static inline bool cluster_is_alive(const tr_cluster *c, uint32_t node)
     return node == c->node_index || atomic_load(&c->peers[node].alive);
 }
 
+/* Bit per node that is there. */
+static inline uint32_t cluster_members(const tr_cluster *c)
+{
+    uint32_t members = 0;
+    for (uint32_t n = 0; n < c->placement->nodes_count; n++)
+        members |= cluster_is_alive(c, n) ? 1u << n : 0;
+    return members;
+}
+
 /* cluster_view.c */
 
 /* A view of a plan, which it takes over; nothing is counted yet. NULL: no memory, plan freed. */
@@ -281,6 +292,15 @@ uint32_t cluster_review_losses(tr_cluster *c, const tr_plan *before);
 
 /* Notes that a node is gone that the placement uses. With c->lock held. */
 void cluster_note_lost(tr_cluster *c, uint32_t node, const char *reason);
+
+/* cluster_mirrors.c: whether the nodes that a plan lets compute the same give the same bits.
+ *   there  bit per node that counts
+ * errors  TR_E_INVALID names the layer, the nodes and the key of the placement file */
+tr_status cluster_check_mirrors(const tr_cluster *c, const tr_plan *plan, uint32_t there,
+                                tr_error *err);
+
+/* Says so in the log when the nodes' kernels differ. */
+void cluster_note_kernels(const tr_cluster *c);
 
 /* cluster_hops.c. Open: before the runtime starts. Measure: a message from this node to each other,
  * one way, 0: itself, gone or no answer; takes milliseconds for each node, any thread but a worker;

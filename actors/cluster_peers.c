@@ -156,7 +156,8 @@ tr_status cluster_call_peer(cluster_peer *peer, const char *method,
     tr_pack_bool(&pk, "all", atomic_load(&c->shutdown_all));
     if (more_count > 0)
         more(more_ctx, &pk);
-    tr_status status = cluster_call_over(c, peer->control, peer->index, &buffer, deadline_ns, reply, err);
+    tr_status status =
+        cluster_call_over(c, peer->control, peer->index, &buffer, deadline_ns, reply, err);
     msgpack_sbuffer_destroy(&buffer);
     if (status != TR_OK)
         tr_control_reply_free(reply); /* a refusal is a reply, too */
@@ -190,7 +191,7 @@ tr_status cluster_read_identity(cluster_peer *peer, const msgpack_object *map, t
     const char *expected = c->placement->nodes[peer->index].name;
     char name[TR_NAME_SIZE];
     const void *address;
-    uint64_t life = 0;
+    uint64_t life = 0, fingerprint;
 
     if (!tr_map_text(map, "node", name, sizeof(name)) || strcmp(name, expected) != 0)
         return tr_fail(err, TR_E_INVALID, "%s answers as another node than %s",
@@ -206,13 +207,11 @@ tr_status cluster_read_identity(cluster_peer *peer, const msgpack_object *map, t
     if (status == TR_OK)
         status = hello_check(peer, map, "activations", c->placement->activations_nvfp4,
                              "the placement files differ", err);
-    if (status == TR_OK)
-        status = hello_check(peer, map, "fingerprint", c->fingerprint,
-                             "the nodes' kernels give different bits; give every layer to one "
-                             "router in the placement file, or use the same kernels",
-                             err);
     if (status != TR_OK)
         return status;
+    if (!tr_map_u64(map, "fingerprint", &fingerprint))
+        return tr_fail(err, TR_E_INVALID,
+                       "node %s: hello: fingerprint: missing, expected an integer", name);
     if (!tr_map_bytes(map, "address", &address, &peer->address_size) ||
         peer->address_size > sizeof(peer->address))
         return tr_fail(err, TR_E_INVALID, "node %s: hello: address: missing or too long", name);
@@ -220,6 +219,7 @@ tr_status cluster_read_identity(cluster_peer *peer, const msgpack_object *map, t
         return tr_fail(err, TR_E_INVALID, "node %s: hello: life: missing, expected an integer",
                        name);
     memcpy(peer->address, address, peer->address_size);
+    atomic_store(&peer->fingerprint, fingerprint);
     atomic_store(&peer->life, life);
     return TR_OK;
 }
@@ -333,6 +333,8 @@ tr_status cluster_meet_peers(tr_cluster *c, uint64_t deadline_ns, tr_error *err)
     for (uint32_t n = 0; status == TR_OK && n < c->placement->nodes_count; n++)
         if (n != c->node_index)
             status = cluster_meet_peer(c, n, deadline_ns, err);
+    if (status == TR_OK)
+        status = cluster_check_mirrors(c, &c->view->plan, cluster_members(c), err);
     return status;
 }
 

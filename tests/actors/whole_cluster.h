@@ -22,6 +22,7 @@ typedef struct {
 typedef struct {
     cluster *c;
     uint32_t index;
+    tr_cluster_options options;
     tr_status status;
     tr_error err;
 } cluster_starting;
@@ -31,7 +32,7 @@ static void *cluster_start_main(void *ctx)
 {
     cluster_starting *s = ctx;
     cluster *c = s->c;
-    s->status = tr_cluster_open(&c->nodes[s->index], &c->placement, s->index, NULL, &s->err);
+    s->status = tr_cluster_open(&c->nodes[s->index], &c->placement, s->index, &s->options, &s->err);
     if (s->status == TR_OK && s->index == 0)
         s->status = tr_client_open(&c->client, c->nodes[0], NULL, NULL, &s->err);
     if (s->status == TR_OK)
@@ -39,27 +40,44 @@ static void *cluster_start_main(void *ctx)
     return NULL;
 }
 
-/* Opens and starts every node of a placement file; the test fails when one does not. */
-static inline void cluster_open(cluster *c, const char *yaml)
+/* Opens and starts every node of a placement file, and says how the first that failed did. The test
+ * fails when one cannot be opened.
+ *   kernels  [nodes] backend of each node, or NULL */
+static inline tr_status cluster_try(cluster *c, const char *yaml, const char *const *kernels,
+                                    tr_error *err)
 {
-    tr_error err = {0};
+    tr_status status = TR_OK;
     cluster_starting starts[WHOLE_CLUSTER_NODES];
     pthread_t threads[WHOLE_CLUSTER_NODES];
 
     *c = (cluster){0};
-    if (tr_placement_parse(&c->placement, "test.yaml", yaml, strlen(yaml), &err) != TR_OK)
-        fail_msg("%s\n%s", err.text, yaml);
+    if (tr_placement_parse(&c->placement, "test.yaml", yaml, strlen(yaml), err) != TR_OK)
+        fail_msg("%s\n%s", err->text, yaml);
     assert_in_range(c->placement.nodes_count, 1, WHOLE_CLUSTER_NODES);
     for (uint32_t n = 0; n < c->placement.nodes_count; n++) {
-        starts[n] = (cluster_starting){.c = c, .index = n};
+        starts[n] = (cluster_starting){
+            .c = c, .index = n, .options.kernels = kernels != NULL ? kernels[n] : NULL};
         assert_int_equal(pthread_create(&threads[n], NULL, cluster_start_main, &starts[n]), 0);
     }
     for (uint32_t n = 0; n < c->placement.nodes_count; n++)
         pthread_join(threads[n], NULL);
-    for (uint32_t n = 0; n < c->placement.nodes_count; n++)
-        if (starts[n].status != TR_OK)
-            fail_msg("%s\n%s", starts[n].err.text, yaml);
+    for (uint32_t n = c->placement.nodes_count; n-- > 0;)
+        if (starts[n].status != TR_OK) {
+            *err = starts[n].err;
+            status = starts[n].status;
+            if (c->nodes[n] == NULL)
+                fail_msg("%s\n%s", err->text, yaml);
+        }
     tr_model_plan_shape(tr_cluster_model(c->nodes[0]), &c->shape);
+    return status;
+}
+
+/* The same; the test fails when a node does not start. */
+static inline void cluster_open(cluster *c, const char *yaml)
+{
+    tr_error err = {0};
+    if (cluster_try(c, yaml, NULL, &err) != TR_OK)
+        fail_msg("%s\n%s", err.text, yaml);
 }
 
 static inline void cluster_close(cluster *c)
