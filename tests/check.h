@@ -14,6 +14,7 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* call returns status; otherwise both are printed. */
@@ -32,6 +33,15 @@ __attribute__((noinline, unused)) static bool check_names(const tr_error *err, c
     if (!names)
         print_error("\"%s\" does not name \"%s\"\n", err->text, field);
     return names;
+}
+
+/* For main, which returns it: the whole program lacks something, so it is skipped; under tools/check,
+ * where nothing may be missing, it fails. cmocka's own skip() would read as a failure in TAP. */
+__attribute__((unused)) static int check_lacks(const char *what)
+{
+    bool wanted = getenv("TROUPE_CHECK") != NULL;
+    printf(wanted ? "Bail out! %s\n" : "1..0 # SKIP %s\n", what);
+    return wanted ? 1 : 0;
 }
 
 /* The error's sentence contains the text. */

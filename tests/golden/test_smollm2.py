@@ -20,6 +20,11 @@ LOGITS_BOUND = 1e-4
 # choose the other one.
 CLOSE = 0.3
 
+# So much must have been compared, of 320 tokens: it was 37 up to the first close calls, and 284 clear
+# choices. Which choices are close is a matter of our logits, which the records hold to 1e-4.
+LEAST_TOKENS = 35
+LEAST_CHOICES = 280
+
 FOLDER = pathlib.Path(__file__).parent
 GGUF = pathlib.Path(
     os.environ.get("TROUPE_SMOLLM2", ROOT / "tools/.cache/SmolLM2-135M-Instruct.Q4_1.gguf")
@@ -43,12 +48,20 @@ def check_logits(record, case, found):
     return next((trouble for trouble in troubles if trouble is not None), None)
 
 
+class Compared:
+    """How many tokens the checks really looked at."""
+
+    tokens = 0
+    choices = 0
+
+
 def check_generation(case, logits, tokens):
     """tokens: our own greedy continuation. logits: ours over the prompt and llama.cpp's tokens."""
     first = len(case["ids"]) - 1
     close = margins(logits[first : first + len(case["tokens"])]) < CLOSE
     until = int(close.argmax()) if close.any() else len(close)
     print(f"# {until} tokens to the first close call, {len(close)} in all")
+    Compared.tokens += until
     if tokens[:until] != case["tokens"][:until]:
         return f"{tokens[:until]}, expected {case['tokens'][:until]}"
     return None
@@ -59,8 +72,17 @@ def check_choices(case, logits):
     rows = logits[first : first + len(case["tokens"])]
     clear = margins(rows) >= CLOSE
     wrong = numpy.flatnonzero(clear & (rows.argmax(axis=1) != case["tokens"]))
+    Compared.choices += int(clear.sum())
     print(f"# {clear.sum()} of {len(clear)} choices are clear")
     return f"tokens {wrong.tolist()} differ though they are clear" if wrong.size else None
+
+
+def check_compared():
+    found = (Compared.tokens, Compared.choices)
+    print(f"# {found[0]} tokens and {found[1]} choices were compared")
+    if found[0] >= LEAST_TOKENS and found[1] >= LEAST_CHOICES:
+        return None
+    return f"{found}, expected at least {(LEAST_TOKENS, LEAST_CHOICES)}"
 
 
 def main():
@@ -83,6 +105,7 @@ def main():
             f"case {index}: after llama.cpp's text, every clear choice is llama.cpp's",
             lambda: check_choices(case, logits()),
         )
+    tap.check("enough was compared with llama.cpp", check_compared)
     tap.done()
 
 
