@@ -169,8 +169,8 @@ const tr_command tr_cmd_logits = {
         "placement, the transport, the chunking and the number of threads.\n"
         "--hidden also writes the rows that enter the output matrix, then those that enter each\n"
         "layer; these have the width of the residual, which some models keep in several streams.",
-    .example = "echo 1 2 3 > ids.txt && troupe logits models/tiny-solar-nvfp4 --ids ids.txt --out "
-               "logits.f32",
+    .example = "echo 1 2 3 > ids.txt\n"
+               "  troupe logits models/tiny-solar-nvfp4 --ids ids.txt --out logits.f32",
     .options = options,
     .positionals_min = 1,
     .positionals_max = 1,
