@@ -432,7 +432,8 @@ static void batcher_on_tokens(batcher_state *s, const tr_msg *msg)
     }
     atomic_fetch_add_explicit(&s->node->counters->steps, 1, memory_order_relaxed);
     batcher_note_duration(s->node->counters, s->env->now_ns(s->env->ctx) - record->begin_ns);
-    tr_trace_span(TR_TRACE_STEP, 0, s->env->self, record->step, record->begin_ns);
+    tr_trace_span(TR_TRACE_STEP, (uint16_t)record->sequences_count, s->env->self, record->step,
+                  record->begin_ns);
     record->step = 0;
     s->steps_count--;
 }

@@ -15,7 +15,7 @@
     X(RECEIVE, 1, "receive") /* span; actor, detail = message kind, id = trace id */ \
     X(SEND, 2, "send")       /* instant; actor, detail = message kind, id = trace id */ \
     X(KERNEL, 3, "kernel")   /* span; actor = 0, detail = tr_kernel_name number */   \
-    X(STEP, 4, "step")       /* span; actor = batcher, id = step number */           \
+    X(STEP, 4, "step")       /* span; actor = batcher, detail = sequences, id = step number */ \
     X(REQUEST, 5, "request") /* span; actor = batcher, id = request number */        \
     X(WAIT, 6, "wait")       /* span; a worker that slept */
 

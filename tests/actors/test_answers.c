@@ -16,6 +16,7 @@
 #define LOGIT_ROWS  140 /* of the first prompt: more than two chunks of 64 */
 #define GENERATED   6
 #define DEADLINE_NS 120000000000u
+#define ROUNDS_MAX  20 /* until all prompts have shared a step */
 
 static char *const *model_paths;
 static uint32_t models_count;
@@ -28,11 +29,18 @@ static uint32_t random_below(uint32_t n)
     return (uint32_t)(random_state >> 33) % n;
 }
 
-/* What all prompts gave. Prompt 0 wants logits, the others generate, half of them sampled. */
+/* A generated token. Its logprob has all logits of its step in it, and the top ones are some. */
+typedef struct {
+    int32_t token;
+    float logprob;
+    tr_logprob top[TR_TOP_LOGPROBS_MAX];
+} generated;
+
+/* What all prompts gave. Prompt 0 wants logits, too; half of them are sampled. */
 typedef struct {
     float *logits; /* [LOGIT_ROWS, vocab] */
     uint32_t rows;
-    int32_t tokens[PROMPTS][GENERATED];
+    generated tokens[PROMPTS][GENERATED];
     uint32_t tokens_count[PROMPTS];
 } answers;
 
@@ -47,9 +55,11 @@ static uint64_t submit(cluster *c, uint32_t prompt, uint32_t chunk)
     tr_request r = {
         .tokens = tokens,
         .tokens_count = count,
-        .tokens_max = prompt == 0 ? 0 : GENERATED,
+        .tokens_max = GENERATED,
         .sampling = {.temperature = prompt % 2 ? 0.8f : 0, .top_p = 0.95f, .seed = prompt},
         .want_logits = prompt == 0,
+        .want_logprobs = true,
+        .top_logprobs = TR_TOP_LOGPROBS_MAX,
         .prefill_rows = chunk};
     if (tr_client_submit(c->client, &r, &number, &err) != TR_OK)
         fail_msg("%s", err.text);
@@ -72,7 +82,11 @@ static void collect(cluster *c, const uint64_t *numbers, uint32_t open, answers 
             memcpy(out->logits + (size_t)out->rows++ * c->shape.vocab_size, e.logits,
                    c->shape.vocab_size * 4);
         } else if (e.kind == TR_EVENT_TOKEN) {
-            out->tokens[prompt][out->tokens_count[prompt]++] = e.token;
+            assert_true(out->tokens_count[prompt] < GENERATED);
+            assert_int_equal(e.top_count, TR_TOP_LOGPROBS_MAX);
+            generated *g = &out->tokens[prompt][out->tokens_count[prompt]++];
+            *g = (generated){.token = e.token, .logprob = e.logprob};
+            memcpy(g->top, e.top, sizeof(g->top));
         } else {
             if (e.kind == TR_EVENT_FAILED)
                 fail_msg("%s", e.error.text);
@@ -206,6 +220,55 @@ static void check_placements(const char *model_path)
     free(expected.logits);
 }
 
+/* The most sequences of a step, of the newest ones that the traces hold. */
+static void most_of_ring(void *ctx, const char *thread, const tr_trace_event *events, size_t count)
+{
+    uint32_t *most = ctx;
+    (void)thread;
+    for (size_t i = 0; i < count; i++)
+        if (events[i].kind == TR_TRACE_STEP && events[i].detail > *most)
+            *most = events[i].detail;
+}
+
+/* All prompts in one step: each beside eight others. They are not submitted at one moment, so one
+ * may have ended before the last begins; then all are asked again. */
+static void a_step_of_nine_gives_what_each_gives_alone(void **state)
+{
+    answers expected;
+    tr_plan_shape shape;
+    cluster c;
+    char yaml[1024];
+    uint32_t most = 0;
+
+    (void)state;
+    reference(model_paths[0], &expected, &shape);
+    for (uint32_t p = 0; p < PROMPTS; p++)
+        assert_int_equal(expected.tokens_count[p], GENERATED);
+    snprintf(yaml, sizeof(yaml),
+             "model: %s\ntransport: loop\nnodes: [{name: a, memory: 1 GiB}, {name: b, memory: 1 "
+             "GiB}]\nlimits: {context: 512, peer_timeout: 20 s, steps_in_flight: 1, step_rows: "
+             "512}\n",
+             model_paths[0]);
+    cluster_open(&c, yaml);
+    for (uint32_t round = 0; round < ROUNDS_MAX && most < PROMPTS; round++) {
+        uint64_t numbers[PROMPTS];
+        answers got;
+        answers_make(&got);
+        for (uint32_t p = 0; p < PROMPTS; p++)
+            numbers[p] = submit(&c, p, 0);
+        collect(&c, numbers, PROMPTS, &got);
+        assert_int_equal(got.rows, LOGIT_ROWS);
+        assert_memory_equal(got.logits, expected.logits,
+                            (size_t)LOGIT_ROWS * shape.vocab_size * sizeof(*got.logits));
+        assert_memory_equal(got.tokens, expected.tokens, sizeof(got.tokens));
+        free(got.logits);
+        tr_trace_read(most_of_ring, &most);
+    }
+    cluster_close(&c);
+    assert_int_equal(most, PROMPTS);
+    free(expected.logits);
+}
+
 static void random_placements_and_batches_give_the_same_bits(void **state)
 {
     (void)state;
@@ -216,6 +279,7 @@ static void random_placements_and_batches_give_the_same_bits(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_of_nine_gives_what_each_gives_alone),
         cmocka_unit_test(random_placements_and_batches_give_the_same_bits),
     };
     const char *seed = getenv("TR_SEED"), *count = getenv("TR_PLACEMENTS");
