@@ -2,6 +2,7 @@
 #include "core/budget.h"
 #include "tools/cli.h"
 #include "tools/inspect_report.h"
+#include "tools/inspect_tensors.h"
 #include "tools/inspect_text.h"
 #include "tools/inspect_verify.h"
 #include "tools/inspect_words.h"
@@ -124,9 +125,10 @@ static void inspect_print_text(const tr_inspect_text *text)
         printf("  no chat template: %s\n", text->template_trouble.text);
 }
 
-/* hash is NULL when nothing was verified. */
+/* hash is NULL when nothing was verified, tensors when they are not to be listed. */
 static tr_status inspect_print(const tr_model *model, const tr_inspect_report *report,
-                               const tr_inspect_text *text, const char *hash, tr_error *err)
+                               const tr_inspect_text *text, const char *hash,
+                               const tr_inspect_tensors *tensors, tr_error *err)
 {
     const tr_model_spec *spec = tr_model_get_spec(model);
     char bytes[32], weights[32];
@@ -163,6 +165,8 @@ static tr_status inspect_print(const tr_model *model, const tr_inspect_report *r
     if (hash != NULL)
         printf("\n  verified: all values are finite, all block scales in range; XXH3-128 %s\n",
                hash);
+    if (tensors != NULL)
+        tr_inspect_tensors_print(tensors);
     return TR_OK;
 }
 
@@ -288,7 +292,8 @@ static json_t *inspect_text_json(const tr_inspect_text *text)
 }
 
 static tr_status inspect_print_json(const tr_model *model, const tr_inspect_report *report,
-                                    const tr_inspect_text *text, const char *hash, tr_error *err)
+                                    const tr_inspect_text *text, const char *hash,
+                                    const tr_inspect_tensors *tensors, tr_error *err)
 {
     const tr_model_spec *spec = tr_model_get_spec(model);
     json_t *layers = json_array(), *parts = json_array(), *formats = json_array();
@@ -322,6 +327,12 @@ static tr_status inspect_print_json(const tr_model *model, const tr_inspect_repo
     if (root == NULL)
         return tr_fail(err, TR_E_NOMEM, "%s: no memory for its description", tr_model_path(model));
     json_object_update_new(root, inspect_text_json(text));
+    if (tensors != NULL &&
+        json_object_set_new(root, "tensor_list", tr_inspect_tensors_json(tensors)) != 0) {
+        json_decref(root);
+        return tr_fail(err, TR_E_NOMEM, "%s: no memory for a list of its tensors",
+                       tr_model_path(model));
+    }
     return tr_json_out_print(root, JSON_INDENT(1), err);
 }
 
@@ -333,6 +344,7 @@ static int inspect_run(const tr_cli_args *args)
     tr_error err = {0};
     tr_inspect_report report;
     tr_inspect_text text;
+    tr_inspect_tensors *tensors = NULL;
     char digest[TR_INSPECT_HASH_SIZE];
     const char *hash = verify ? digest : NULL;
 
@@ -342,17 +354,22 @@ static int inspect_run(const tr_cli_args *args)
         status = tr_inspect_make(&report, model, &err);
     if (status == TR_OK && verify)
         status = tr_inspect_verify(digest, model, &err);
+    if (status == TR_OK && tr_cli_has(args, "tensors"))
+        status = tr_inspect_tensors_make(&tensors, model, &err);
     if (status == TR_OK) {
         tr_inspect_text_read(&text, path);
-        status = tr_cli_has(args, "json") ? inspect_print_json(model, &report, &text, hash, &err)
-                                          : inspect_print(model, &report, &text, hash, &err);
+        status = tr_cli_has(args, "json")
+                     ? inspect_print_json(model, &report, &text, hash, tensors, &err)
+                     : inspect_print(model, &report, &text, hash, tensors, &err);
     }
+    tr_inspect_tensors_free(tensors);
     tr_model_close(model);
     return status == TR_OK ? 0 : tr_cli_fail(&err);
 }
 
 static const tr_cli_option inspect_options[] = {
     {"json", 'j', NULL, "print one JSON object instead of text"},
+    {"tensors", 0, NULL, "list every tensor: type, shape, bytes, format and what it is for"},
     {"verify", 0, NULL, "read every byte: values and scales in range, and a hash of all tensors"},
     {NULL, 0, NULL, NULL},
 };
@@ -368,8 +385,9 @@ const tr_command tr_cmd_inspect = {
         "The columns of two nodes show the default placement: attention, experts, shared\n"
         "parts and the output matrix divided, the rest on both. \"MoE 320/8+1\" is 320 experts\n"
         "of which 8 are chosen, and a shared one. The hash of --verify does not depend on how\n"
-        "tensors are cut into files.",
-    .example = "troupe inspect models/tiny-solar-nvfp4",
+        "tensors are cut into files. In the list of --tensors, \"for NVFP4\" are scales of such\n"
+        "a weight; a tensor that is skipped has the reason behind its name.",
+    .example = "troupe inspect models/tiny-solar-nvfp4 --tensors",
     .options = inspect_options,
     .positionals_min = 1,
     .positionals_max = 1,

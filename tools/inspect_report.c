@@ -142,6 +142,11 @@ static inspect_role inspect_role_of(tr_weight_role role, bool sparse)
     return (inspect_role){TR_INSPECT_ATTENTION, SHARE_ATTENTION};
 }
 
+tr_inspect_part tr_inspect_part_of(const tr_model *model, uint32_t layer, tr_weight_role role)
+{
+    return inspect_role_of(role, tr_model_get_spec(model)->layers[layer].channel.experts > 0).part;
+}
+
 typedef struct {
     tr_inspect_report *report;
     const tr_model *model;

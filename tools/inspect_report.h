@@ -32,6 +32,9 @@ typedef enum {
 
 const char *tr_inspect_part_name(tr_inspect_part part);
 
+/* What a weight is for. layer is ignored for global roles but must be one of the model. */
+tr_inspect_part tr_inspect_part_of(const tr_model *model, uint32_t layer, tr_weight_role role);
+
 typedef struct {
     uint64_t weights; /* elements */
     uint64_t bytes;

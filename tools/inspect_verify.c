@@ -2,6 +2,7 @@
 
 #include "core/model/role.h"
 #include "tools/cli.h"
+#include "tools/inspect_places.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,8 +16,8 @@
 
 typedef struct {
     const tr_model *model;
-    uint32_t count;        /* tensors */
-    uint32_t *by_place;    /* owns, [count]: tensors in the order of their bytes */
+    uint32_t count; /* tensors */
+    tr_inspect_places places;
     XXH128_hash_t *hashes; /* owns, [count] */
     unsigned char *hashed; /* owns, [count] */
     uint64_t done, total;  /* bytes */
@@ -25,32 +26,21 @@ typedef struct {
 static tr_status verify_init(verify_state *v, const tr_model *model, tr_error *err)
 {
     *v = (verify_state){.model = model, .count = tr_model_tensors_count(model)};
-    v->by_place = calloc(v->count + 1, sizeof(*v->by_place));
     v->hashes = calloc(v->count + 1, sizeof(*v->hashes));
     v->hashed = calloc(v->count + 1, sizeof(*v->hashed));
-    if (v->by_place == NULL || v->hashes == NULL || v->hashed == NULL)
+    if (v->hashes == NULL || v->hashed == NULL)
         return tr_fail(err, TR_E_NOMEM, "%s: no memory for the hashes of %u tensors",
                        tr_model_path(model), v->count);
-    for (uint32_t i = 0; i < v->count; i++) {
-        v->by_place[i] = i;
+    for (uint32_t i = 0; i < v->count; i++)
         v->total += tr_model_tensor(model, i)->size;
-    }
-    return TR_OK;
+    return tr_inspect_places_make(&v->places, model, err);
 }
 
 static void verify_free(verify_state *v)
 {
-    free(v->by_place);
+    tr_inspect_places_free(&v->places);
     free(v->hashes);
     free(v->hashed);
-}
-
-static int verify_compare(const void *a, const void *b, void *model)
-{
-    const uint8_t *x = tr_model_tensor(model, *(const uint32_t *)a)->data;
-    const uint8_t *y = tr_model_tensor(model, *(const uint32_t *)b)->data;
-
-    return x < y ? -1 : x > y;
 }
 
 static void verify_hash(verify_state *v, uint32_t index, XXH3_state_t *state)
@@ -75,23 +65,10 @@ static void verify_hash(verify_state *v, uint32_t index, XXH3_state_t *state)
 /* Hashes the tensor that holds this byte, while it is still in memory. */
 static void verify_hash_at(verify_state *v, const uint8_t *data, XXH3_state_t *state)
 {
-    uint32_t low = 0, high = v->count;
+    uint32_t index = tr_inspect_place_of(&v->places, data);
 
-    while (low < high) { /* the last tensor that begins at or before data */
-        uint32_t middle = low + (high - low) / 2;
-        if (tr_model_tensor(v->model, v->by_place[middle])->data <= data)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    for (; low > 0; low--) {
-        const tr_tensor *t = tr_model_tensor(v->model, v->by_place[low - 1]);
-        if (t->size == 0)
-            continue;
-        if (data < t->data + t->size)
-            verify_hash(v, v->by_place[low - 1], state);
-        return;
-    }
+    if (index != TR_INSPECT_NOWHERE)
+        verify_hash(v, index, state);
 }
 
 static tr_status verify_weight(verify_state *v, uint32_t layer, tr_weight_role role,
@@ -157,7 +134,6 @@ tr_status tr_inspect_verify(char *hash, const tr_model *model, tr_error *err)
         status = tr_fail(err, TR_E_NOMEM, "%s: no memory to hash", tr_model_path(model));
     if (status != TR_OK)
         goto free_state;
-    qsort_r(v.by_place, v.count, sizeof(*v.by_place), verify_compare, (void *)model);
     for (int role = 0; role < TR_WEIGHTS_COUNT && status == TR_OK; role++)
         status = verify_role(&v, (tr_weight_role)role, state, err);
     for (uint32_t i = 0; i < v.count && status == TR_OK; i++)

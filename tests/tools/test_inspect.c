@@ -88,6 +88,54 @@ static void the_text_names_both_kinds_of_layer(void **state)
     assert_non_null(strstr(text, "verified: "));
 }
 
+static void every_tensor_is_listed_with_what_it_is_for(void **state)
+{
+    (void)state;
+    static char text[1u << 20];
+    size_t i;
+    json_t *part, *tensor;
+    json_int_t experts = 0, all = 0;
+
+    assert_int_equal(
+        run("inspect --tensors --json '" MODELS_DIR "/tiny-solar-nvfp4'", text, sizeof(text)), 0);
+    json_t *root = json_loads(text, 0, NULL);
+    assert_non_null(root);
+    const json_t *list = json_object_get(root, "tensor_list");
+    assert_int_equal(json_array_size(list), 1311);
+    assert_int_equal(json_integer_value(json_object_get(root, "tensors")), 1311);
+    json_array_foreach(json_object_get(root, "parts"), i, part)
+    {
+        const char *name = json_string_value(json_object_get(part, "name"));
+        json_int_t sum = 0;
+        size_t j;
+
+        json_array_foreach(list, j, tensor)
+        {
+            if (strcmp(json_string_value(json_object_get(tensor, "part")), name) == 0)
+                sum += json_integer_value(json_object_get(tensor, "bytes"));
+        }
+        assert_true(sum == json_integer_value(json_object_get(part, "bytes")));
+        all += sum;
+        experts += strcmp(name, "experts") == 0 ? sum : 0;
+    }
+    assert_true(experts > 0);
+    assert_true(all == 26608992);
+    json_decref(root);
+
+    assert_int_equal(run("inspect --tensors '" MODELS_DIR "/tiny-solar-nvfp4'", text, sizeof(text)),
+                     0);
+    assert_non_null(strstr(text,
+                           " 32 KiB  U8       [256, 128]           NVFP4            experts   "
+                           "           model.layers.0.mlp.experts.0.down_proj.weight_packed\n"));
+    assert_non_null(strstr(text,
+                           "  4 KiB  F8_E4M3  [256, 16]            for NVFP4        experts   "
+                           "           model.layers.0.mlp.experts.0.down_proj.weight_scale\n"));
+    assert_non_null(
+        strstr(text, "    4 B  F32      [1]                  for NVFP4        experts"));
+    assert_int_equal(run("inspect '" MODELS_DIR "/tiny-solar-nvfp4'", text, sizeof(text)), 0);
+    assert_null(strstr(text, "down_proj"));
+}
+
 static void trouble_is_one_sentence_and_an_exit_code(void **state)
 {
     (void)state;
@@ -103,6 +151,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_numbers_of_json_add_up),
         cmocka_unit_test(the_text_names_both_kinds_of_layer),
+        cmocka_unit_test(every_tensor_is_listed_with_what_it_is_for),
         cmocka_unit_test(trouble_is_one_sentence_and_an_exit_code),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

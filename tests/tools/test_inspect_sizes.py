@@ -3,8 +3,8 @@
 Goal: the bytes agree with what was published for the files, within 0.1 %, what is skipped is named, and
 it takes under 2 s, also with a tokenizer of 200,000 tokens and a chat template. Measured is the time that
 passes less what the process waited for a processor that others had (schedstat), because this machine may
-be busy; what it waits for a disk or sleeps counts. Under sanitizers (--untimed) it is not compared. Then
---verify on a model that has data: the hash depends on every byte, and not on how tensors are cut into files.
+be busy; what it waits for a disk or sleeps counts. Under sanitizers (--untimed) it is not compared. The list
+of --tensors adds up to the parts and to what is skipped. Then --verify on a model that has data: the hash depends on every byte, and not on how tensors are cut into files.
 """
 
 import json
@@ -83,6 +83,28 @@ def inspect_sizes(name, folder, skipped):
     return None if seconds < SECONDS_MAX else f"{seconds:.2f} s, expected below {SECONDS_MAX}"
 
 
+def list_adds_up(folder):
+    """A model with a vision tower, prediction layers, stacked experts and an n-gram table."""
+    synthetic.CHECKPOINTS["qwen4_exp-bf16"][0]().write(folder)
+    report = json.loads(Troupe().run("inspect", "--json", "--tensors", folder))
+    sums, tables = {}, 0
+    for tensor in report["tensor_list"]:
+        if tensor["stored"] == "I64":  # constants of a table, which are no weights
+            tables += tensor["bytes"]
+            continue
+        key = tensor.get("reason", tensor["part"])
+        sums[key] = sums.get(key, 0) + tensor["bytes"]
+    expected = {part["name"]: part["bytes"] for part in report["parts"]}
+    expected |= {reason["reason"]: reason["bytes"] for reason in report["skipped"]["reasons"]}
+    if sums != expected or tables != 8 * (3 + 16 + 16):
+        return f"{sums} and {tables} of constants, expected {expected}"
+    rows = {tensor["name"]: tensor for tensor in report["tensor_list"]}
+    name = "model.language_model.layers.0.mlp.experts.gate_up_proj"
+    right = {"name": name, "stored": "BF16", "shape": [512, 1280, 2560], "bytes": 2 * 512 * 1280 * 2560, "format": "BF16",
+             "part": "experts"}  # fmt: skip
+    return None if rows[name] == right else f"{rows[name]}, expected {right}"
+
+
 def read_tensors(folder):
     tensors = {}
     for path in sorted(pathlib.Path(folder).glob("*.safetensors")):
@@ -151,6 +173,7 @@ def main():
         for name, skipped in MODELS.items():
             tap.check(f"{name} has its published size", lambda n=name, s=skipped: inspect_sizes(n, scratch / n, s))
             shutil.rmtree(scratch / name, ignore_errors=True)
+        tap.check("all tensors are listed with what they are for", lambda: list_adds_up(scratch / "list"))
         tap.check("the hash is of the bytes, not of the files", lambda: hashes_say_what_changed(scratch))
         tap.check("a scale that is no number is refused", lambda: bad_values_are_refused_by_name(scratch))
     tap.done()
