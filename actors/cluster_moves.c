@@ -154,6 +154,18 @@ tr_status moves_start_thread(cluster_moves *m, tr_error *err)
     return m->busy ? TR_OK : tr_fail(err, TR_E_NOMEM, "no thread for a change of placement");
 }
 
+/* Starts the thread for the change, or the job, whose report was made last; without a thread there
+ * has been none. With the lock held. */
+static tr_status moves_start_last(cluster_moves *m, tr_error *err)
+{
+    tr_status status = moves_start_thread(m, err);
+    if (status != TR_OK) {
+        m->next_number--;
+        m->reports[m->next_number % MOVES_REPORTS] = (tr_change_report){.number = 0};
+    }
+    return status;
+}
+
 void cluster_moves_recover(tr_cluster *c, uint32_t node)
 {
     cluster_moves *m = c->moves;
@@ -261,9 +273,11 @@ static tr_status moves_begin(tr_cluster *c, moves_edit edit, const char *verb, c
         m->plan = plan;
         m->drained = edit == edit_drain ? 1u << node : 0;
         plan = (tr_plan){0};
-        status = moves_start_thread(m, err);
-        if (status != TR_OK)
+        status = moves_start_last(m, err);
+        if (status != TR_OK) {
             tr_plan_free(&m->plan);
+            m->drained = 0;
+        }
     }
     pthread_mutex_unlock(&m->lock);
     tr_plan_free(&plan);
@@ -281,7 +295,7 @@ static tr_status moves_start_job(cluster_moves *m, cluster_job job, const char *
     *number = m->next_number++;
     m->job = job;
     atomic_store(&m->job_given_up, m->stopped);
-    tr_status status = moves_start_thread(m, err);
+    tr_status status = moves_start_last(m, err);
     if (status != TR_OK)
         m->job = NULL;
     return status;

@@ -1,7 +1,7 @@
-/* test_losses.c - losses that the simulator found to leave a request without an end.
+/* test_losses.c - losses, and other trouble of changes and snapshots, that once went wrong.
  *
- * Method: three nodes by hand; each test brings about the loss that once hung and waits for the
- * end: the right one where the batcher's node is there, else an error. */
+ * Method: three nodes by hand. A test brings about one trouble and waits for the end: the right one
+ * where the batcher's node is there, else an error; and nothing is left behind. */
 #include "tests/check.h"
 
 #include "actors/cluster_moves.h"
@@ -397,6 +397,35 @@ static void a_file_that_changes_while_it_is_restored_is_refused(void **state)
     world_close(&x.world);
 }
 
+static void *no_task(void *ctx, void *(*run)(void *), void *arg)
+{
+    (void)ctx, (void)run, (void)arg;
+    return NULL;
+}
+
+/* A machine without threads: whoever asks hears it, and nothing is under way for ever. */
+static void a_change_without_a_thread_leaves_no_report(void **state)
+{
+    fixture x;
+    tr_change_report report;
+    tr_error err = {0};
+    uint64_t number;
+    (void)state;
+    open_fixture(&x, "", 0, 0);
+    tr_cluster *n0 = x.world.nodes[0].cluster;
+    x.world.nodes[0].hand.spawn = no_task;
+    CHECK_STATUS(tr_cluster_move(n0, "sampler", "n1", &number, &err), TR_E_NOMEM);
+    assert_false(tr_cluster_change_report(n0, 1, &report));
+    CHECK_STATUS(tr_cluster_snapshot(n0, "/tmp/states", &number, &err), TR_E_NOMEM);
+    assert_false(tr_cluster_change_report(n0, 1, &report));
+    x.world.nodes[0].hand.spawn = world_spawn;
+    CHECK_STATUS(tr_cluster_move(n0, "sampler", "n1", &number, &err), TR_OK);
+    report = await_job(&x, TR_OK, &number);
+    assert_string_equal(report.what, "move sampler to n1");
+    assert_string_equal(report.phase, "done");
+    world_close(&x.world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -413,6 +442,7 @@ int main(void)
         cmocka_unit_test(a_drained_node_gives_to_those_who_have_room),
         cmocka_unit_test(a_state_that_came_too_late_holds_no_memory),
         cmocka_unit_test(a_file_that_changes_while_it_is_restored_is_refused),
+        cmocka_unit_test(a_change_without_a_thread_leaves_no_report),
     };
     tr_error err;
     tr_log_set_level(TR_LOG_NONE);
