@@ -182,7 +182,9 @@ tr_status tr_cluster_start(tr_cluster *c, tr_error *err)
     if (status != TR_OK)
         return status;
     cluster_note_kernels(c);
-    cluster_start_heartbeats(c);
+    status = cluster_start_heartbeats(c, err);
+    if (status != TR_OK)
+        return status;
     atomic_store(&c->serving, true);
     return TR_OK;
 }

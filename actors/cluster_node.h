@@ -11,7 +11,7 @@
 #include <pthread.h>
 #include <time.h>
 
-#define CLUSTER_ACTORS_MAX  8 /* kinds of one node: one actor of each kind */
+#define CLUSTER_ACTORS_MAX 8 /* kinds of one node: one actor of each kind */
 
 /* An actor of this node. */
 typedef struct {
@@ -53,9 +53,8 @@ typedef struct {
     struct tr_cluster *cluster; /* borrows */
     uint32_t index;
     tr_control_client *control;
-    pthread_t thread;  /* heartbeats */
-    uint64_t heard_ns; /* its last answer; the heartbeats' own */
-    bool thread_running;
+    cluster_thread thread; /* heartbeats */
+    uint64_t heard_ns;     /* its last answer; the heartbeats' own */
     uint8_t address[TR_ADDRESS_SIZE_MAX];
     size_t address_size;
     cluster_link link;     /* these two and the address under peers_lock, once it was lost */
@@ -117,10 +116,10 @@ typedef struct {
     cluster_view *view;   /* owns; the one to come */
     cluster_view *before; /* owns; the one that was, until it is retired */
     cluster_thread thread;
-    tr_error err;           /* why it failed */
-    uint64_t bytes;         /* that it needs, then those and the states that came */
-    _Atomic bool abandoned; /* the thread is to end early and to free what it has made */
-    uint32_t *positions;    /* [sequences_max] computed positions of each sequence */
+    tr_error err;              /* why it failed */
+    uint64_t bytes;            /* that it needs, then those and the states that came */
+    _Atomic bool abandoned;    /* the thread is to end early and to free what it has made */
+    uint32_t *positions;       /* [sequences_max] computed positions of each sequence */
     tr_sequence_place *places; /* [sequences_max] the same, while steps run */
     cluster_warm *warm;        /* [sequences_max] */
     cluster_leases ours,
@@ -141,7 +140,7 @@ struct tr_cluster {
     tr_kv_memory kv_memory;
     cluster_change change;
     _Atomic uint64_t states_open_ns; /* until then they may be read and written; cluster_states.h */
-    struct cluster_moves *moves; /* owns; on the batcher's node */
+    struct cluster_moves *moves;     /* owns; on the batcher's node */
     tr_node_counters counters;
     tr_expert_heat heat;
     tr_budget budget; /* at start */
@@ -326,7 +325,7 @@ tr_status cluster_open_peers(tr_cluster *c, tr_error *err);
 tr_status cluster_open_control(tr_cluster *c, tr_error *err); /* with the methods of nodes */
 tr_status cluster_meet_peers(tr_cluster *c, uint64_t deadline_ns, tr_error *err);
 tr_status cluster_await_ready(tr_cluster *c, uint64_t deadline_ns, tr_error *err);
-void cluster_start_heartbeats(tr_cluster *c);
+tr_status cluster_start_heartbeats(tr_cluster *c, tr_error *err); /* TR_E_NOMEM: no thread */
 void cluster_close_peers(tr_cluster *c);
 
 /* What came of a ping. GONE: the peer answers that it has given us up. OTHER: it is not the one

@@ -444,22 +444,21 @@ static void *peer_main(void *ctx)
     return NULL;
 }
 
-void cluster_start_heartbeats(tr_cluster *c)
+/* A node that watches nobody would wait for one that is gone for ever. */
+tr_status cluster_start_heartbeats(tr_cluster *c, tr_error *err)
 {
     for (uint32_t n = 0; n < c->placement->nodes_count; n++)
-        if (n != c->node_index)
-            c->peers[n].thread_running =
-                pthread_create(&c->peers[n].thread, NULL, peer_main, &c->peers[n]) == 0;
+        if (n != c->node_index &&
+            !cluster_thread_start(c, &c->peers[n].thread, peer_main, &c->peers[n]))
+            return tr_fail(err, TR_E_NOMEM, "no thread to watch node %s",
+                           c->placement->nodes[n].name);
+    return TR_OK;
 }
 
 void cluster_close_peers(tr_cluster *c)
 {
-    for (uint32_t n = 0; n < c->placement->nodes_count; n++) {
-        cluster_peer *peer = &c->peers[n];
-        if (peer->thread_running)
-            pthread_join(peer->thread, NULL);
-        peer->thread_running = false;
-    }
+    for (uint32_t n = 0; n < c->placement->nodes_count; n++)
+        cluster_thread_join(c, &c->peers[n].thread);
     for (uint32_t n = 0; n < c->placement->nodes_count; n++) {
         cluster_peer *peer = &c->peers[n];
         tr_control_reply reply;

@@ -426,6 +426,20 @@ static void a_change_without_a_thread_leaves_no_report(void **state)
     world_close(&x.world);
 }
 
+/* It would never notice that a node is gone. By hand there are no heartbeats; they are begun as a
+ * node with threads begins them. */
+static void a_node_that_cannot_watch_the_others_does_not_start(void **state)
+{
+    fixture x;
+    tr_error err = {0};
+    (void)state;
+    open_fixture(&x, "", 0, 0);
+    x.world.nodes[0].hand.spawn = no_task;
+    CHECK_STATUS(cluster_start_heartbeats(x.world.nodes[0].cluster, &err), TR_E_NOMEM);
+    CHECK_ERR_NAMES(err, "no thread to watch node n1");
+    world_close(&x.world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -443,6 +457,7 @@ int main(void)
         cmocka_unit_test(a_state_that_came_too_late_holds_no_memory),
         cmocka_unit_test(a_file_that_changes_while_it_is_restored_is_refused),
         cmocka_unit_test(a_change_without_a_thread_leaves_no_report),
+        cmocka_unit_test(a_node_that_cannot_watch_the_others_does_not_start),
     };
     tr_error err;
     tr_log_set_level(TR_LOG_NONE);
