@@ -26,7 +26,8 @@
 #define JOIN_RETRY_NS   100000000u
 #define JOIN_SILENCE_NS 10000000000u /* of the coordinator, then there is nothing to join */
 #define JOIN_MEET_NS    5000000000u  /* for a member to say hello */
-#define LINK_NS         900000000u   /* a handler answers within a second */
+#define JOIN_WAIT_NS    UINT64_C(7200000000000) /* of "wait": a change may load for an hour */
+#define LINK_NS         900000000u              /* a handler answers within a second */
 #define LINK_POLL_NS    1000000u
 #define LINK_CONNECT_NS 500000000u /* worker 0 waits so long at most */
 
@@ -195,8 +196,21 @@ static void pack_join(void *ctx, msgpack_packer *pk)
     cluster_pack_identity(r->c, pk);
 }
 
-/* Calls the coordinator until it answers. first_ns: for the first call. A node waits for others as
- * long as that answers "wait": what it does meanwhile has its own deadlines.
+/* Before the coordinator is asked again: it has answered "wait".
+ * errors  TR_E_TIMEOUT what it does meanwhile has its own deadlines, which are past by now;
+ *         TR_E_CANCELED */
+static tr_status join_pause(tr_cluster *c, uint64_t ns, uint64_t deadline_ns, tr_error *err)
+{
+    if (atomic_load(&c->shutdown_requested))
+        return tr_fail(err, TR_E_CANCELED, "stopped while joining the cluster");
+    if (cluster_now(c) >= deadline_ns)
+        return tr_fail(err, TR_E_TIMEOUT, "node %s answers \"wait\" for ever",
+                       c->placement->nodes[c->placement->batcher_node].name);
+    cluster_sleep(c, ns);
+    return TR_OK;
+}
+
+/* Calls the coordinator until it answers. first_ns: for the first call.
  * errors  TR_E_PEER after JOIN_SILENCE_NS, TR_E_INVALID a refusal, TR_E_CANCELED */
 static tr_status join_call(cluster_peer *batcher, const char *method, join_request *request,
                            uint64_t first_ns, uint64_t silence_ns, tr_control_reply *reply,
@@ -249,7 +263,7 @@ tr_status cluster_ask_plan(tr_cluster *c, tr_plan *plan, bool *running, tr_error
     uint32_t batcher = c->placement->batcher_node;
     cluster_peer peer = {.cluster = c, .index = batcher}; /* there are none yet */
     char url[TR_URL_SIZE + 64];
-    uint64_t silence_ns = 0;
+    uint64_t silence_ns = 0, deadline_ns = cluster_after(c, JOIN_WAIT_NS);
     bool again = true;
 
     *running = false;
@@ -271,7 +285,7 @@ tr_status cluster_ask_plan(tr_cluster *c, tr_plan *plan, bool *running, tr_error
         tr_control_reply_free(&reply);
         silence_ns = JOIN_SILENCE_NS;
         if (status == TR_OK && again)
-            cluster_sleep(c, JOIN_RETRY_NS);
+            status = join_pause(c, JOIN_RETRY_NS, deadline_ns, err);
     }
     if (peer.control != NULL)
         tr_control_client_close(peer.control);
@@ -328,6 +342,7 @@ tr_status cluster_join(tr_cluster *c, tr_error *err)
 {
     cluster_peer *batcher = &c->peers[c->placement->batcher_node];
     join_request request = {.c = c};
+    uint64_t deadline_ns = cluster_after(c, JOIN_WAIT_NS);
     bool member = false;
 
     tr_status status = cluster_listen(c, err);
@@ -338,10 +353,8 @@ tr_status cluster_join(tr_cluster *c, tr_error *err)
             break;
         status = join_step(c, reply.map, &request, &member, err);
         tr_control_reply_free(&reply);
-        if (status == TR_OK && !member && atomic_load(&c->shutdown_requested))
-            status = tr_fail(err, TR_E_CANCELED, "stopped while joining the cluster");
-        if (status == TR_OK && !member) /* it may be told to wait for as long as a change takes */
-            cluster_sleep(c, request.ready ? LINK_POLL_NS : JOIN_RETRY_NS);
+        if (status == TR_OK && !member)
+            status = join_pause(c, request.ready ? LINK_POLL_NS : JOIN_RETRY_NS, deadline_ns, err);
     }
     return status;
 }

@@ -29,6 +29,7 @@ typedef struct {
     uint32_t client; /* node of it */
     sim_answer answer;
     world_task *loads; /* of n2: its disk is slow, and it looks up only when it is to give up */
+    const _Atomic bool *given_up;
 } fixture;
 
 /* A cluster of n0, n1 and n2, its default placement or what rules say; limits: more of them, behind
@@ -58,7 +59,7 @@ static void open_fixture(fixture *x, const char *rules, uint32_t client, uint64_
 
 static void step(fixture *x)
 {
-    if (x->loads != NULL && atomic_load(&x->world.nodes[2].cluster->change.abandoned)) {
+    if (x->loads != NULL && atomic_load(x->given_up)) {
         x->loads->wake_ns = world_now_ns(&x->world);
         x->loads = NULL;
     }
@@ -210,6 +211,7 @@ static void begin_to_load(fixture *x)
     while (n2->change.phase != CLUSTER_CHANGE_PREPARING)
         step(x);
     x->loads = n2->change.thread.task;
+    x->given_up = &n2->change.abandoned;
     x->loads->wake_ns = UINT64_MAX;
 }
 
@@ -440,6 +442,37 @@ static void a_node_that_cannot_watch_the_others_does_not_start(void **state)
     world_close(&x.world);
 }
 
+/* A coordinator whose change never ends. It is busy before the node asks for the plan, or when the
+ * node is open and asks to join; by whose clock some hours pass. */
+static void nobody_is_told_to_wait_for_ever(void **state)
+{
+    (void)state;
+    for (int open = 0; open < 2; open++) {
+        fixture x;
+        open_fixture(&x, "", 0, 0);
+        struct cluster_moves *moves = x.world.nodes[0].cluster->moves;
+        world_crash(&x.world, 2);
+        while (moves->busy || !world_tasks_are_idle(&x.world))
+            step(&x);
+        moves->busy = open == 0;
+        world_restart(&x.world, 2, world_now_ns(&x.world));
+        while (open == 1 && x.world.nodes[2].cluster == NULL)
+            step(&x);
+        moves->busy = true;
+        uint64_t begin_ns = world_now_ns(&x.world);
+        while (world_now_ns(&x.world) < begin_ns + WORLD_SECOND)
+            step(&x);
+        assert_false(x.world.nodes[2].start_failed);
+        x.world.nodes[2].clock.offset_ns += 3ull * 3600 * WORLD_SECOND;
+        while (!x.world.nodes[2].start_failed) {
+            assert_true(world_now_ns(&x.world) < begin_ns + PATIENCE_NS);
+            step(&x);
+        }
+        moves->busy = false;
+        world_close(&x.world);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -458,6 +491,7 @@ int main(void)
         cmocka_unit_test(a_file_that_changes_while_it_is_restored_is_refused),
         cmocka_unit_test(a_change_without_a_thread_leaves_no_report),
         cmocka_unit_test(a_node_that_cannot_watch_the_others_does_not_start),
+        cmocka_unit_test(nobody_is_told_to_wait_for_ever),
     };
     tr_error err;
     tr_log_set_level(TR_LOG_NONE);
