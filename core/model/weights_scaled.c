@@ -267,6 +267,28 @@ static tr_status scaled_matrix_scale(const tr_weight_reader *r, const tr_weight_
     return scaled_check_value(t, index, stored, *scale, false, err);
 }
 
+/* An activation scale is the largest activation divided by 6 * 448, and activations stay below the
+ * largest number of F16. Those that a norm has just made, as each layer has some, stay so far below
+ * that the reciprocal of their scale is beyond that bound: so a file shows that it has mixed up the
+ * two conventions. */
+#define SCALED_ACTIVATION_MAX 65504.0f
+#define SCALED_NVFP4_MAX      (6 * 448.0f)
+
+static tr_status scaled_check_input(const tr_tensor *t, float stored, float scale, tr_error *err)
+{
+    if (!(scale > 0) || !isfinite(scale) || !isfinite(stored))
+        return tr_fail(err, TR_E_INVALID,
+                       "%s: tensor %.120s: activation scale %g, expected a finite number above 0",
+                       t->file, t->name, (double)stored);
+    if (scale * SCALED_NVFP4_MAX > SCALED_ACTIVATION_MAX)
+        return tr_fail(err, TR_E_INVALID,
+                       "%s: tensor %.120s: activation scale %g stands for activations of %g, "
+                       "expected at most %g: it looks like the reciprocal of the scale",
+                       t->file, t->name, (double)stored, (double)(scale * SCALED_NVFP4_MAX),
+                       (double)SCALED_ACTIVATION_MAX);
+    return TR_OK;
+}
+
 /* The scale for 4-bit activations, when the checkpoint has one. */
 static tr_status scaled_input_scale(tr_weight_reader *r, const tr_weight_place *p, bool divides,
                                     float *scale, tr_error *err)
@@ -282,11 +304,7 @@ static tr_status scaled_input_scale(tr_weight_reader *r, const tr_weight_place *
         return status;
     float stored = scaled_value(t, index);
     *scale = scaled_factor(stored, divides ? SCALE_RECIPROCAL : SCALE_PAIRED_FACTOR);
-    if (!(*scale > 0) || !isfinite(*scale) || !isfinite(stored))
-        return tr_fail(err, TR_E_INVALID,
-                       "%s: tensor %.120s: activation scale %g, expected a finite number above 0",
-                       t->file, t->name, (double)stored);
-    return TR_OK;
+    return scaled_check_input(t, stored, *scale, err);
 }
 
 /* -- formats -- */

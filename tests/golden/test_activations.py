@@ -1,9 +1,13 @@
 """Activations in four bits: `--activations nvfp4` against a computation in numpy.
 
 A small model whose linear attention adds nothing (its output projection is zero), so that what is
-left, softmax attention, routing and feed-forwards, is a few lines of numpy. Its matrices are NVFP4
-with activation scales. The same bits must come out of every placement.
+left, softmax attention, routing and feed-forwards, is a few lines of numpy. Its matrices are NVFP4,
+each with an activation scale of its own, as calibration gives them; gate and up of the shared expert
+have one in common, as many files have. The same bits must come out of every placement.
 """
+
+import re
+import zlib
 
 from cluster import PATIENT, free_ports, placement_text
 from random_solar import LAYERS, make, random_model
@@ -14,7 +18,7 @@ from quantizer.checkpoint import Checkpoint
 
 np = need("numpy")
 
-INPUT_SCALE = 0.0021  # of activations: 6 * 448 times this is about their largest
+INPUT_SCALE = np.float32(0.0021)  # of activations: 6 * 448 times this is about their largest
 BOUND = 1e-5
 # Two computations differ by 1e-7. Of 300,000 numbers that are rounded, one or the other is that close
 # to the border between two codes, takes the other one, and its row is off by several percent.
@@ -96,6 +100,24 @@ def without_linear_attention(name, values):
     return 0 * values if name == "model.layers.1.self_attn.o_proj.weight" else values
 
 
+def own_scale(stem):
+    """0.6 to 1.6 times INPUT_SCALE. As a reciprocal of a reciprocal, for which both layouts stand."""
+    shared = re.sub(r"shared_experts\.(gate|up)", "shared_experts", stem)
+    wanted = INPUT_SCALE * np.float32(0.6 + zlib.crc32(shared.encode()) % 1000 / 1000)
+    return 1 / (1 / wanted)
+
+
+def spread_scales(folder):
+    """Gives every matrix of a quantised folder its own_scale, in place."""
+    for name, tensor in Checkpoint(folder).tensors.items():
+        stem, _, kind = name.rpartition(".")
+        if kind in ("input_scale", "input_global_scale"):
+            scale = own_scale(stem)
+            with open(tensor.path, "r+b") as file:
+                file.seek(tensor.begin)
+                file.write((scale if kind == "input_scale" else 1 / scale).astype("<f4").tobytes())
+
+
 def main():
     tap, troupe = Tap(), Troupe()
     source, folder = troupe.path / "source", troupe.path / "nvfp4"
@@ -103,6 +125,8 @@ def main():
     every = ("--parts", "experts,shared,attention", "--input-scale", INPUT_SCALE)
     make(source, "nvfp4-modelopt", folder, *every)
     other = make(source, "nvfp4-compressed-tensors", troupe.path / "ct", *every)
+    for layout in (folder, other):
+        spread_scales(layout)
     ids = np.random.default_rng(9).integers(17, 4096, 70)
     rounded = Model(folder, True).logits(ids)
     plain = Model(folder, False).logits(ids)
@@ -114,6 +138,20 @@ def main():
         print(f"# row norm {np.sort(errors)[-1 - ROWS_ON_A_BORDER]:.2e} but for {flips} rows")
         return None if flips <= ROWS_ON_A_BORDER else f"errors of rows {errors}"
 
+    def differ():
+        """In every expert but the shared one, three scales of an order that differs between experts."""
+        found = {name: float(tensor.raw()) for name, tensor in Checkpoint(folder).tensors.items()
+                 if name.endswith(".input_scale")}  # fmt: skip
+        experts = {name.rsplit(".", 2)[0] for name in found if ".experts." in name}
+        orders = set()
+        for expert in experts:
+            three = [found[f"{expert}.{part}_proj.input_scale"] for part in ("gate", "up", "down")]
+            if len(set(three)) < 3:
+                return f"{expert}: {three}"
+            orders.add(tuple(np.argsort(three)))
+        return None if len(experts) == 8 and len(orders) > 3 else f"{len(experts)} experts, orders {orders}"
+
+    tap.check("gate, up and down of each expert have scales of their own", differ)
     tap.check("the logits are numpy's", as_numpy)
     tap.check("without the option they are those of float32 activations", lambda: difference(
         troupe.logits(folder, ids), plain, BOUND))  # fmt: skip

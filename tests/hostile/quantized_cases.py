@@ -15,11 +15,12 @@ def f32(value):
     return struct.pack("<f", value)
 
 
-def companions(base, label, file, codes, scales, matrix_scale, reciprocal):
-    """NVFP4 of either layout in `file` of `base`; suffixes of the three tensors of a matrix."""
+def companions(base, label, file, codes, scales, matrix_scale, input_scale, reciprocal):
+    """NVFP4 of either layout in `file` of `base`; suffixes of the four tensors of a matrix."""
     right = tensors_of(base[file])
     name = {part: f"{STEM}.{suffix}" for part, suffix in
             {"codes": codes, "scales": scales, "matrix": matrix_scale}.items()}  # fmt: skip
+    inputs = f"{STEM}.{input_scale}"
 
     def case(what, changes, names, headers=True, drop=()):
         changed = {k: v for k, v in (right | changes).items() if k not in drop}
@@ -57,6 +58,18 @@ def companions(base, label, file, codes, scales, matrix_scale, reciprocal):
     every = {k: ("F32", v[1], f32(1 / struct.unpack("<f", v[2])[0])) for k, v in right.items()
              if k.endswith("." + matrix_scale)}  # fmt: skip
     yield case("all matrix scales reciprocal", every, [file, matrix_scale, "reciprocal"], headers=False)
+    for value in (NAN, INFINITY, -1.0, 0.0):
+        yield case(f"an activation scale of {value}", {inputs: ("F32", right[inputs][1], f32(value))},
+                   [file, inputs, "activation scale", "expected a finite number above 0"], headers=False)  # fmt: skip
+    value = struct.unpack("<f", right[inputs][2])[0]
+    says = ["stands for activations of", "expected at most 65504", "reciprocal"]
+    yield case("an activation scale that is the reciprocal", {inputs: ("F32", right[inputs][1], f32(1 / value))},
+               [file, inputs, *says], headers=False)  # fmt: skip
+    every = {k: ("F32", v[1], f32(1 / struct.unpack("<f", v[2])[0])) for k, v in right.items()
+             if k.endswith("." + input_scale)}  # fmt: skip
+    yield case("all activation scales reciprocal", every, [file, input_scale, *says], headers=False)
+    yield case("two activation scales", {inputs: ("F32", [2], right[inputs][2] * 2)}, [file, inputs, "expected one number"])
+    yield case("an activation scale as I64", {inputs: ("I64", [1], bytes(8))}, [file, inputs, "I64", "F32, BF16 or F16"])
     other = name["matrix"].replace(matrix_scale, reciprocal)
     yield case("the matrix scale of the other layout", {other: right[name["matrix"]]}, STEM, drop=[name["matrix"]])
 
@@ -121,10 +134,10 @@ def blocks(file):
 
 def cases(models):
     modelopt = read_folder(models / "qwen3_moe-a-modelopt")
-    yield from companions(modelopt, "ModelOpt", FILE, "weight", "weight_scale", "weight_scale_2", "weight_global_scale")
+    yield from companions(modelopt, "ModelOpt", FILE, "weight", "weight_scale", "weight_scale_2", "input_scale", "weight_global_scale")
     packed = read_folder(models / "qwen3_moe-a-ct")
     file = next(f for f in sorted(packed) if f.endswith(".safetensors") and STEM + ".weight_packed" in tensors_of(packed[f]))
     del packed["model.safetensors.index.json"]  # the folder's files make the model then
-    yield from companions(packed, "compressed-tensors", file, "weight_packed", "weight_scale", "weight_global_scale", "weight_scale_2")
+    yield from companions(packed, "compressed-tensors", file, "weight_packed", "weight_scale", "weight_global_scale", "input_global_scale", "weight_scale_2")
     yield from eight_bits(read_folder(models / "qwen3_moe-a"))
     yield from blocks((models / "llama-a-gguf" / "model.gguf").read_bytes())
