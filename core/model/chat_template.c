@@ -104,17 +104,28 @@ static tr_status read_config_tokens(tr_chat_template *t, const json_t *config, t
     return TR_OK;
 }
 
-static tr_status read_config(const char *folder, json_t **out, tr_error *err)
+tr_status tr_chat_template_from_files(tr_chat_template **out, const char *folder, const char *jinja,
+                                      size_t size, const json_t *config, tr_error *err)
 {
-    char path[4096];
-    struct stat st;
+    const json_t *source = config_template(config);
+    tr_status status;
 
-    if (snprintf(path, sizeof(path), "%s/tokenizer_config.json", folder) >= (int)sizeof(path))
-        return tr_fail(err, TR_E_INVALID, "%.80s...: the path is too long", folder);
-    *out = NULL;
-    if (stat(path, &st) != 0 && errno == ENOENT)
-        return TR_OK; /* allowed beside chat_template.jinja */
-    return tr_json_read(out, path, err);
+    if (jinja != NULL)
+        status = tr_chat_template_parse(out, "chat_template.jinja", jinja, size, err);
+    else if (source != NULL)
+        status = tr_chat_template_parse(out, "tokenizer_config.json: chat_template",
+                                        json_string_value(source), json_string_length(source), err);
+    else
+        status = tr_fail(err, TR_E_NOTSUP,
+                         "%s: no chat template, neither chat_template.jinja nor chat_template in "
+                         "tokenizer_config.json",
+                         folder);
+    if (status != TR_OK)
+        return status;
+    status = read_config_tokens(*out, config, err);
+    if (status != TR_OK)
+        tr_chat_template_close(*out);
+    return status;
 }
 
 static tr_status open_folder(tr_chat_template **out, const char *folder, tr_error *err)
@@ -122,36 +133,19 @@ static tr_status open_folder(tr_chat_template **out, const char *folder, tr_erro
     char path[4096];
     struct stat st;
     json_t *config;
-    uint8_t *text;
-    size_t size;
+    uint8_t *text = NULL;
+    size_t size = 0;
 
-    tr_status status = read_config(folder, &config, err);
+    tr_status status = tr_json_read_beside(&config, folder, "tokenizer_config.json", err);
     if (status != TR_OK)
         return status;
-    if (snprintf(path, sizeof(path), "%s/chat_template.jinja", folder) >= (int)sizeof(path)) {
+    if (snprintf(path, sizeof(path), "%s/chat_template.jinja", folder) >= (int)sizeof(path))
         status = tr_fail(err, TR_E_INVALID, "%.80s...: the path is too long", folder);
-    } else if (stat(path, &st) == 0) {
+    else if (stat(path, &st) == 0)
         status = tr_file_read(&text, &size, path, err);
-        if (status == TR_OK) {
-            status =
-                tr_chat_template_parse(out, "chat_template.jinja", (const char *)text, size, err);
-            free(text);
-        }
-    } else if (config_template(config) != NULL) {
-        const json_t *source = config_template(config);
-        status = tr_chat_template_parse(out, "tokenizer_config.json: chat_template",
-                                        json_string_value(source), json_string_length(source), err);
-    } else {
-        status = tr_fail(err, TR_E_NOTSUP,
-                         "%s: no chat template, neither chat_template.jinja nor chat_template in "
-                         "tokenizer_config.json",
-                         folder);
-    }
-    if (status == TR_OK && config != NULL) {
-        status = read_config_tokens(*out, config, err);
-        if (status != TR_OK)
-            tr_chat_template_close(*out);
-    }
+    if (status == TR_OK)
+        status = tr_chat_template_from_files(out, folder, (const char *)text, size, config, err);
+    free(text);
     json_decref(config);
     return status;
 }

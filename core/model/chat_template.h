@@ -16,6 +16,11 @@ typedef struct tr_chat_template tr_chat_template;
  * errors  TR_E_INVALID with file, line, column, construct; TR_E_NOTSUP when the model has none. */
 tr_status tr_chat_template_open(tr_chat_template **out, const char *model_path, tr_error *err);
 
+/* From what a folder holds: the text of chat_template.jinja (NULL: absent) and the object of
+ * tokenizer_config.json (NULL: absent, too). folder stands in errors. */
+tr_status tr_chat_template_from_files(tr_chat_template **out, const char *folder, const char *jinja,
+                                      size_t size, const json_t *config, tr_error *err);
+
 /* From source text, for tests and fuzzing. name stands in errors. */
 tr_status tr_chat_template_parse(tr_chat_template **out, const char *name, const char *source,
                                  size_t size, tr_error *err);

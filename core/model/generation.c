@@ -5,7 +5,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
+
+static const char generation_file[] = "generation_config.json";
 
 #define GENERATION_EOS_MAX (sizeof(((tr_model_spec *)0)->eos_tokens) / sizeof(int32_t))
 
@@ -96,25 +97,26 @@ static tr_status generation_read_object(tr_model_spec *spec, const char *file, c
     return status;
 }
 
+tr_status tr_generation_read_json(tr_model_spec *spec, const json_t *beside, const json_t *config,
+                                  tr_error *err)
+{
+    generation_defaults(spec);
+    tr_status status = generation_read_object(spec, "config.json", config, err);
+    if (status == TR_OK)
+        status = generation_read_object(spec, generation_file, beside, err);
+    return status;
+}
+
 tr_status tr_generation_read(tr_model_spec *spec, const char *folder, const json_t *config,
                              tr_error *err)
 {
-    static const char file[] = "generation_config.json";
-    char path[TR_PATH_SIZE + 32];
-    json_t *root = NULL;
+    json_t *beside;
 
-    generation_defaults(spec);
-    tr_status status = generation_read_object(spec, "config.json", config, err);
+    tr_status status = tr_json_read_beside(&beside, folder, generation_file, err);
     if (status != TR_OK)
         return status;
-    snprintf(path, sizeof(path), "%s/%s", folder, file);
-    if (access(path, F_OK) != 0)
-        return TR_OK;
-    status = tr_json_read(&root, path, err);
-    if (status != TR_OK)
-        return status;
-    status = generation_read_object(spec, file, root, err);
-    json_decref(root);
+    status = tr_generation_read_json(spec, beside, config, err);
+    json_decref(beside);
     return status;
 }
 

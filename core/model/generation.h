@@ -14,6 +14,10 @@
 tr_status tr_generation_read(tr_model_spec *spec, const char *folder, const json_t *config,
                              tr_error *err);
 
+/* The same from what was read: beside is generation_config.json, or NULL. */
+tr_status tr_generation_read_json(tr_model_spec *spec, const json_t *beside, const json_t *config,
+                                  tr_error *err);
+
 /* The same from tokenizer.ggml.* and general.sampling.*. */
 tr_status tr_generation_read_gguf(tr_model_spec *spec, const tr_gguf *gguf, tr_error *err);
 

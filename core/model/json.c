@@ -2,8 +2,12 @@
 
 #include "core/model/map.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 
 /* Depth and counts by brackets and commas outside strings. Malformed text may be miscounted: the
  * parser refuses it anyway, and never builds more than was counted. */
@@ -77,6 +81,17 @@ tr_status tr_json_read(json_t **out, const char *path, tr_error *err)
     status = tr_json_parse(out, tr_path_base(path), (const char *)text, size, err);
     free(text);
     return status;
+}
+
+tr_status tr_json_read_beside(json_t **out, const char *folder, const char *file, tr_error *err)
+{
+    char path[4096];
+    struct stat st;
+
+    *out = NULL;
+    if ((size_t)snprintf(path, sizeof(path), "%s/%s", folder, file) >= sizeof(path))
+        return tr_fail(err, TR_E_INVALID, "%.80s...: the path is too long", folder);
+    return stat(path, &st) != 0 && errno == ENOENT ? TR_OK : tr_json_read(out, path, err);
 }
 
 const char *tr_json_kind(const json_t *value)

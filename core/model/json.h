@@ -22,6 +22,9 @@ tr_status tr_json_parse(json_t **out, const char *name, const char *text, size_t
 /* The same for a file. */
 tr_status tr_json_read(json_t **out, const char *path, tr_error *err);
 
+/* The same for a file that a folder may have: *out is NULL when it has none. */
+tr_status tr_json_read_beside(json_t **out, const char *folder, const char *file, tr_error *err);
+
 /* "a string", "an integer", ...: how errors name what was found. */
 const char *tr_json_kind(const json_t *value);
 

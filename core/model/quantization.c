@@ -1,11 +1,11 @@
 #include "core/model/quantization.h"
 
 #include "core/model/json.h"
-#include "core/placement.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
+
+static const char quantization_file[] = "hf_quant_config.json"; /* of ModelOpt */
 
 static const char *const quantization_methods[] = {
     "modelopt", "modelopt_fp4", "modelopt_mixed", "fp8", "compressed-tensors", "mxfp4", NULL};
@@ -105,23 +105,25 @@ static tr_status quantization_check_object(const json_t *q, const char *place, c
     return status;
 }
 
-tr_status tr_quantization_check(const json_t *config, const char *folder, tr_error *err)
+tr_status tr_quantization_check_json(const json_t *config, const json_t *beside, tr_error *err)
 {
-    static const char file[] = "hf_quant_config.json";
     const json_t *q = json_object_get(config, "quantization_config");
-    char path[TR_PATH_SIZE + 32];
-    json_t *root = NULL;
 
     tr_status status = quantization_check_object(q, "quantization_config", "config.json", err);
-    if (status != TR_OK ||
-        (size_t)snprintf(path, sizeof(path), "%s/%s", folder, file) >= sizeof(path))
-        return status;
-    if (access(path, F_OK) != 0)
-        return TR_OK;
-    status = tr_json_read(&root, path, err);
     if (status == TR_OK)
-        status = quantization_check_object(json_object_get(root, "quantization"), "quantization",
-                                           file, err);
-    json_decref(root);
+        status = quantization_check_object(json_object_get(beside, "quantization"), "quantization",
+                                           quantization_file, err);
+    return status;
+}
+
+tr_status tr_quantization_check(const json_t *config, const char *folder, tr_error *err)
+{
+    json_t *beside;
+
+    tr_status status = tr_json_read_beside(&beside, folder, quantization_file, err);
+    if (status != TR_OK)
+        return status;
+    status = tr_quantization_check_json(config, beside, err);
+    json_decref(beside);
     return status;
 }

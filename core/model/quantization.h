@@ -14,4 +14,7 @@
  * errors  TR_E_INVALID naming file, key, found, expected */
 tr_status tr_quantization_check(const json_t *config, const char *folder, tr_error *err);
 
+/* The same for what was read: beside is hf_quant_config.json, or NULL. */
+tr_status tr_quantization_check_json(const json_t *config, const json_t *beside, tr_error *err);
+
 #endif
