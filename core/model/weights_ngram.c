@@ -34,11 +34,16 @@ static tr_status ngram_scale(const tr_weight_reader *r, const tr_tensor *t, tr_w
         return TR_OK;
     out->scale =
         t->dtype == TR_DTYPE_F32 ? tr_load_f32(t->data) : tr_bf16_to_f32(tr_load_u16(t->data));
-    if (out->scale > 0 && isfinite(out->scale))
-        return TR_OK;
-    return tr_fail(err, TR_E_INVALID,
-                   "%s: tensor %.120s: scale %g, expected a finite number above 0", t->file,
-                   t->name, (double)out->scale);
+    if (!(out->scale > 0) || !isfinite(out->scale))
+        return tr_fail(err, TR_E_INVALID,
+                       "%s: tensor %.120s: scale %g, expected a finite number above 0", t->file,
+                       t->name, (double)out->scale);
+    if (out->scale > 1) /* rows above 448, which no table has */
+        return tr_fail(err, TR_E_INVALID,
+                       "%s: tensor %.120s: scale %g, expected at most 1: it looks like the "
+                       "reciprocal of the scale",
+                       t->file, t->name, (double)out->scale);
+    return TR_OK;
 }
 
 tr_status tr_weight_read_ngram_part(tr_weight_reader *r, const char *name, const char *scale_name,
