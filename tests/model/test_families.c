@@ -103,6 +103,7 @@ static const setting settings[] = {
     {"glm5_next-a", NULL, GLM_TEXT("\"mhc\": false"), "mhc: found false"},
     {"glm5_next-a", NULL, GLM_TEXT("\"swiglu_limit\": -1"), "swiglu_limit: found -1"},
     {"qwen4_exp-a", "model_type", "\"qwen3_8_flash_next_text\"", NULL},
+    {"qwen4_exp_vl-a", "model_type", "\"qwen3_8_flash_next\"", NULL},
     {"qwen4_exp-a", "ple_embedding_dtype", "\"bfloat16\"", NULL},
     {"qwen4_exp-a", "layer_types",
      "[\"linear_attention\", \"linear_attention\", \"linear_attention\", \"full_attention\"]",

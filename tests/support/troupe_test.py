@@ -47,8 +47,8 @@ class Troupe:
         self.folder = tempfile.TemporaryDirectory(prefix="troupe-test-")
         self.path = pathlib.Path(self.folder.name)
 
-    def run(self, *arguments):
-        """Standard output; raises with standard error when the exit code is not 0."""
+    def execute(self, *arguments):
+        """Standard output and standard error; raises with the latter when the exit code is not 0."""
         done = subprocess.run(
             [*self.command, *map(str, arguments)],
             stdin=subprocess.DEVNULL,
@@ -61,7 +61,14 @@ class Troupe:
                 f"troupe {' '.join(map(str, arguments))}: exit code {done.returncode}: "
                 + done.stderr.decode(errors="replace")[-2000:]
             )
-        return done.stdout.decode()
+        return done.stdout.decode(), done.stderr.decode()
+
+    def run(self, *arguments):
+        return self.execute(*arguments)[0]
+
+    def said(self, *arguments):
+        """The lines of its log and other remarks."""
+        return self.execute(*arguments)[1].splitlines()
 
     def ids_file(self, ids):
         path = self.path / "ids.txt"

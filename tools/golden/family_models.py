@@ -4,11 +4,13 @@
     family_models.py make CONFIG FOLDER [--seed N]     random weights for the settings in CONFIG
     family_models.py nvfp4 FOLDER [--skip PATTERN..]   FOLDER-ct and FOLDER-modelopt
     family_models.py record FOLDER [--check]           golden.safetensors; --check compares instead
+    family_models.py states FOLDER FILE [--check]      what a quantised folder's record lacks, into FILE
 
 CONFIG is a config.json or a folder with one: a model that exists is made again in shape, with other
 weights. The reference is transformers in float32 on the CPU. Where the installed one does not know
 solar_open2 it is solar_open2.py, in float64; which of the two answered is said on standard error. A
-quantised folder is recorded from its own numbers, dequantised, without hidden states and text.
+quantised folder is recorded from its own numbers, dequantised; its hidden states (of every fifth
+position) and text stand in a file of their own.
 """
 
 import argparse
@@ -28,6 +30,7 @@ from solar_open2 import SolarOpen2, shapes
 
 POSITIONS = 150
 GENERATED = 24
+STATES_EVERY = 5
 SHARDS = 2  # of the compressed-tensors form, so that an index is read, too
 
 # Left in BF16 by the quantisers of the published checkpoints.
@@ -228,26 +231,42 @@ def reference_of(folder):
     return own_reference(config, tensors)
 
 
-def record(folder, plain):
-    """What golden.safetensors holds. plain: with hidden states and a continuation."""
+def recorded_ids(folder):
+    """The ids of the record that is there, or new ones."""
+    old = folder / "golden.safetensors"
+    if old.exists():
+        return load_file(str(old))["input_ids"]
     config = read_config(folder)
     vocabulary = config.get("text_config", config)["vocab_size"]
-    old = folder / "golden.safetensors"
-    ids = numpy.random.default_rng(7).integers(3, vocabulary, POSITIONS)
-    if old.exists():
-        ids = load_file(str(old))["input_ids"]
+    return numpy.random.default_rng(7).integers(3, vocabulary, POSITIONS)
+
+
+def record(folder, plain):
+    """What golden.safetensors holds. plain: with hidden states and a continuation."""
+    ids = recorded_ids(folder)
     run = reference_of(folder)
     logits, hidden = run(ids.tolist())
     golden = {"input_ids": ids, "logits": logits}
-    if not plain:
-        return golden
+    if plain:
+        golden |= {f"hidden_{i}": state for i, state in enumerate(hidden)} | continuation(run, ids)
+    return golden
+
+
+def states(folder):
+    """Hidden states and a continuation, which record leaves out of a quantised folder."""
+    ids = recorded_ids(folder)
+    run = reference_of(folder)
+    kept = numpy.arange(STATES_EVERY - 1, len(ids), STATES_EVERY)
+    hidden = {f"hidden_{i}": state[kept] for i, state in enumerate(run(ids.tolist())[1])}
+    return hidden | {"hidden_positions": kept} | continuation(run, ids)
+
+
+def continuation(run, ids):
     tokens, rows = ids.tolist(), []
     for _ in range(GENERATED):
         rows.append(run(tokens)[0][-1])
         tokens.append(int(rows[-1].argmax()))
-    golden |= {f"hidden_{i}": state for i, state in enumerate(hidden)}
-    golden |= {"gen": numpy.array(tokens[len(ids) :]), "gen_logits": numpy.stack(rows)}
-    return golden
+    return {"gen": numpy.array(tokens[len(ids) :]), "gen_logits": numpy.stack(rows)}
 
 
 def stored(golden):
@@ -274,7 +293,7 @@ def compare(golden, old):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("command", choices=["make", "nvfp4", "record"])
+    parser.add_argument("command", choices=["make", "nvfp4", "record", "states"])
     parser.add_argument("paths", nargs="+", type=pathlib.Path)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--check", action="store_true")
@@ -286,8 +305,11 @@ def main():
     elif arguments.command == "nvfp4":
         quantise(first)
     else:
-        golden = stored(record(first, "quantization_config" not in read_config(first)))
-        path = first / "golden.safetensors"
+        if arguments.command == "states":
+            golden, path = stored(states(first)), arguments.paths[1]
+        else:
+            golden = stored(record(first, "quantization_config" not in read_config(first)))
+            path = first / "golden.safetensors"
         if arguments.check:
             sys.exit(0 if compare(golden, load_file(str(path))) else 1)
         save_file(golden, str(path))
