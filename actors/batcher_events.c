@@ -21,6 +21,7 @@ static void batcher_write_event(tr_buf *buf, const tr_event *event)
     out->prompt_tokens = event->prompt_tokens;
     out->cached_tokens = event->cached_tokens;
     out->generated_tokens = event->generated_tokens;
+    out->refused = event->refused;
     out->error.code = event->error.code;
     snprintf(out->error.text, sizeof(out->error.text), "%s", event->error.text);
     buf->size = sizeof(*event);
@@ -108,7 +109,8 @@ static void batcher_answer_submit(batcher_state *s, tr_actor_id client, tr_buf *
 void batcher_tell_refused(batcher_state *s, tr_actor_id client, uint64_t request, tr_buf *submit,
                           const tr_error *err)
 {
-    tr_event event = {.kind = TR_EVENT_FAILED, .request = request, .error = *err};
+    tr_event event = {
+        .kind = TR_EVENT_FAILED, .request = request, .refused = true, .error = *err};
     batcher_answer_submit(s, client, submit, &event);
     atomic_fetch_add_explicit(&s->node->counters->requests_failed, 1, memory_order_relaxed);
 }

@@ -76,7 +76,8 @@ typedef struct {
     uint32_t prompt_tokens;     /* FINISHED */
     uint32_t cached_tokens; /* FINISHED: of the prompt, whose state was kept from another request */
     uint32_t generated_tokens; /* FINISHED: stop token not counted */
-    tr_error error;            /* FAILED; TR_E_NOMEM: will never fit, TR_E_PEER: a node is gone */
+    tr_error error;            /* FAILED; TR_E_PEER: a node is gone */
+    bool refused; /* FAILED before it began; TR_E_INVALID, TR_E_NOMEM: so it will be each time */
 } tr_event;
 
 /* wake is called from a runtime thread when an event waits and none waited before; it must not

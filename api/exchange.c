@@ -326,8 +326,11 @@ static void exchange_on_failed(tr_exchange *x, const tr_event *event)
     tr_api_error err;
     switch (event->error.code) {
     case TR_E_INVALID:
-    case TR_E_NOMEM: /* will never fit */
-        tr_api_fail(&err, 400, NULL, NULL, "%s", event->error.text);
+        tr_api_fail(&err, event->refused ? 400 : 500, NULL, NULL, "%s", event->error.text);
+        break;
+    case TR_E_NOMEM:
+        tr_api_fail(&err, event->refused ? 400 : 503, NULL, NULL, "%s", event->error.text);
+        err.retry_after_s = event->refused ? 0 : RETRY_PEER_S;
         break;
     case TR_E_AGAIN:
     case TR_E_PEER:

@@ -269,6 +269,7 @@ static void bad_and_too_many_requests_are_refused_with_a_reason(void **state)
     open_batcher(&x, 1);
     submit(&x, 1, 390, 11); /* past the context */
     assert_int_equal(read_event(&x).error.code, TR_E_INVALID);
+    assert_true(read_event(&x).refused);
     fake_clear(&x.f);
     for (uint64_t i = 2; i <= 6; i++) /* one runs, queue_max wait */
         submit(&x, i, 300, 90);
@@ -307,6 +308,7 @@ static void a_failed_step_ends_its_requests_and_no_others(void **state)
     assert_int_equal(read_event(&x).request, 1);
     tr_event event = read_event(&x);
     CHECK_ERR_NAMES(event.error, "router");
+    assert_false(event.refused);
     close_batcher(&x);
 }
 

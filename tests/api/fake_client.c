@@ -132,6 +132,7 @@ static bool fake_step(fake_request *r, tr_event *out)
         return false;
     } else if (script.end == TR_EVENT_FAILED) {
         out->kind = TR_EVENT_FAILED;
+        out->refused = script.refused;
         tr_fail(&out->error, script.failure, "the fake fails: %s", tr_status_text(script.failure));
     } else {
         out->kind = TR_EVENT_FINISHED;

@@ -14,6 +14,7 @@ typedef struct {
     tr_event_kind end;       /* otherwise FINISHED or FAILED */
     tr_finish_reason finish; /* FINISHED; tokens_max of the request is kept in any case */
     tr_status failure;       /* FAILED */
+    bool refused;            /* FAILED before it began */
 } fake_script;
 
 /* Sets the script and forgets all requests and counters. Thread: any. */
