@@ -90,8 +90,14 @@ tr_status tr_snapshot_begin(tr_snapshot_writer **out, const char *path,
     w->head = *head;
     snprintf(w->path, sizeof(w->path), "%s", path);
     snprintf(w->part_path, sizeof(w->part_path), "%s.part", path);
-    w->file = fopen(w->part_path, "wbe");
+    /* What users asked is in it: nobody else may read it. */
+    (void)unlink(w->part_path); /* what a node left that died while it wrote */
+    int fd = open(w->part_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        w->file = fdopen(fd, "wb");
     if (w->file == NULL) {
+        if (fd >= 0)
+            (void)close(fd);
         tr_status status = writer_fail(w, err);
         writer_free(w);
         return status;

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define STATE_SIZE (32 + 2 * 48 + 16) /* of 70 positions */
@@ -88,6 +89,22 @@ static void what_is_written_is_read_back(void **state)
     CHECK_ERR_NAMES(err, "it ends at byte");
     tr_snapshot_close(s);
     free(s);
+}
+
+static void a_file_is_for_its_owner_alone(void **state)
+{
+    struct stat st;
+    char part_path[sizeof(path) + 8];
+    (void)state;
+    snprintf(part_path, sizeof(part_path), "%s.part", path);
+    int fd = open(part_path, O_WRONLY | O_CREAT, 0644); /* of somebody who died while he wrote */
+    assert_true(fd >= 0);
+    close(fd);
+    mode_t before = umask(0);
+    (void)write_file();
+    umask(before);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
 }
 
 static void a_file_without_its_end_has_no_name(void **state)
@@ -208,6 +225,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_written_is_read_back),
+        cmocka_unit_test(a_file_is_for_its_owner_alone),
         cmocka_unit_test(a_file_without_its_end_has_no_name),
         cmocka_unit_test(another_cluster_refuses_it_with_a_sentence),
         cmocka_unit_test(damage_is_noticed),
