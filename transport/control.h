@@ -14,6 +14,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Requests that a server handles at the same time. Handlers wait for disks and for other nodes; every
+ * node of a cluster and a person may ask at once, and a heartbeat must not wait behind them. */
+#define TR_CONTROL_AT_ONCE 20
+
 typedef struct tr_control_server tr_control_server;
 
 /* Answers one request: writes the reply's map members beside "ok" with the packer.
@@ -21,8 +25,8 @@ typedef struct tr_control_server tr_control_server;
  *   request  the decoded map, borrowed for the call
  *   reply    the handler packs pairs (key, value) and counts them in *pairs
  *
- * Runs on the server's own threads, up to four at once. Must return within a second: close waits
- * for it. An error status becomes "ok": false with err->text, and what it packed is dropped. */
+ * Runs on the server's own threads, up to TR_CONTROL_AT_ONCE at once. What it waits for needs a
+ * deadline: close waits for it. An error status becomes "ok": false with err->text, and what it packed is dropped. */
 typedef tr_status (*tr_control_handler)(void *ctx, const msgpack_object *request,
                                         msgpack_packer *reply, uint32_t *pairs, tr_error *err);
 

@@ -102,9 +102,9 @@ static tr_status handle_wait(void *ctx, const msgpack_object *request, msgpack_p
     return TR_OK;
 }
 
-/* Answers only when four requests are inside at once. */
-static tr_status handle_four(void *ctx, const msgpack_object *request, msgpack_packer *reply,
-                             uint32_t *pairs, tr_error *err)
+/* Answers only when TR_CONTROL_AT_ONCE requests are inside at once. */
+static tr_status handle_together(void *ctx, const msgpack_object *request, msgpack_packer *reply,
+                                 uint32_t *pairs, tr_error *err)
 {
     (void)request, (void)reply, (void)pairs, (void)err;
     pthread_barrier_wait(ctx);
@@ -121,7 +121,7 @@ static tr_status handle_exit(void *ctx, const msgpack_object *request, msgpack_p
 /* -- both ends -- */
 
 static _Atomic bool go_on;
-static pthread_barrier_t four;
+static pthread_barrier_t together;
 
 static tr_control_server *open_server(const char *url)
 {
@@ -135,7 +135,7 @@ static tr_control_server *open_server(const char *url)
     tr_control_server_handle(server, "liar", handle_liar, NULL);
     tr_control_server_handle(server, "huge", handle_huge, NULL);
     tr_control_server_handle(server, "wait", handle_wait, &go_on);
-    tr_control_server_handle(server, "four", handle_four, &four);
+    tr_control_server_handle(server, "together", handle_together, &together);
     tr_status status = tr_control_server_listen(server, url, &err);
     if (status != TR_OK)
         print_error("%s\n", err.text);
@@ -517,31 +517,31 @@ static void *caller_run(void *arg)
     c->status = tr_control_client_open(&client, c->url, NULL);
     if (c->status != TR_OK)
         return NULL;
-    c->status = call(client, "four", "x", 1, PATIENCE, &reply, NULL);
+    c->status = call(client, "together", "x", 1, PATIENCE, &reply, NULL);
     tr_control_reply_free(&reply);
     tr_control_client_close(client);
     return NULL;
 }
 
-static void four_requests_are_handled_at_once(void **state)
+static void so_many_requests_are_handled_at_once(void **state)
 {
     (void)state;
     const char *url = new_url();
-    pthread_t threads[4];
-    caller callers[4];
+    pthread_t threads[TR_CONTROL_AT_ONCE];
+    caller callers[TR_CONTROL_AT_ONCE];
 
-    pthread_barrier_init(&four, NULL, 4);
+    pthread_barrier_init(&together, NULL, TR_CONTROL_AT_ONCE);
     tr_control_server *server = open_server(url);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < TR_CONTROL_AT_ONCE; i++) {
         snprintf(callers[i].url, sizeof(callers[i].url), "%s", url);
         assert_int_equal(pthread_create(&threads[i], NULL, caller_run, &callers[i]), 0);
     }
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < TR_CONTROL_AT_ONCE; i++) {
         pthread_join(threads[i], NULL);
         CHECK_STATUS(callers[i].status, TR_OK);
     }
     tr_control_server_close(server);
-    pthread_barrier_destroy(&four);
+    pthread_barrier_destroy(&together);
 }
 
 static void a_server_that_never_listened_closes(void **state)
@@ -587,7 +587,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_server_that_goes_and_comes_back_is_found_again),
         cmocka_unit_test(a_server_that_dies_during_a_request_is_a_peer_error_before_the_deadline),
         cmocka_unit_test(an_address_in_use_or_a_bad_one_is_named),
-        cmocka_unit_test(four_requests_are_handled_at_once),
+        cmocka_unit_test(so_many_requests_are_handled_at_once),
         cmocka_unit_test(a_server_that_never_listened_closes),
     };
 

@@ -1,8 +1,8 @@
 /* control_server.c - answers requests on an NNG rep socket.
  *
- * Four threads, each with a context of its own: receive, handle, send. A handler may therefore
- * wait (for instance for a reply of another node) without holding up NNG's own threads or the
- * other three. Nothing runs inside an NNG callback.
+ * TR_CONTROL_AT_ONCE threads, each with a context of its own: receive, handle, send. A handler may
+ * therefore wait (for instance for a reply of another node) without holding up NNG's own threads or
+ * the others. Nothing runs inside an NNG callback.
  *
  *   OPEN --listen--> LISTENING --close--> (freed) <--close-- OPEN */
 #include "transport/control.h"
@@ -19,7 +19,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SERVER_THREADS     4
 #define SERVER_METHODS_MAX 64
 #define METHOD_NAME_SIZE   64
 #define MESSAGE_SIZE_MAX   (64u << 20) /* bytes; the same as tr_msgpack_check's */
@@ -44,7 +43,7 @@ struct tr_control_server {
     nng_socket socket;
     server_method methods[SERVER_METHODS_MAX]; /* not changed after listen */
     uint32_t methods_count;
-    server_worker workers[SERVER_THREADS];
+    server_worker workers[TR_CONTROL_AT_ONCE];
     uint32_t workers_count;      /* whose context and aio exist */
     bool listening;              /* the threads run */
     _Atomic uint32_t busy;       /* requests being handled; close waits for 0 */
@@ -183,7 +182,7 @@ static void *worker_run(void *arg)
 
 static int server_open_workers(tr_control_server *server)
 {
-    for (uint32_t i = 0; i < SERVER_THREADS; i++) {
+    for (uint32_t i = 0; i < TR_CONTROL_AT_ONCE; i++) {
         server_worker *w = &server->workers[i];
         w->server = server;
         int rv = nng_aio_alloc(&w->aio, NULL, NULL);
@@ -277,7 +276,7 @@ static tr_status server_start(tr_control_server *server, const char *url, tr_err
     int rv = nng_listen(server->socket, url, NULL, 0);
     if (rv != 0)
         return tr_fail(err, TR_E_INVALID, "control socket %s: %s", url, nng_strerror(rv));
-    for (uint32_t i = 0; i < SERVER_THREADS; i++) {
+    for (uint32_t i = 0; i < TR_CONTROL_AT_ONCE; i++) {
         if (pthread_create(&server->workers[i].thread, NULL, worker_run, &server->workers[i]) !=
             0) {
             server_join(server, i);
@@ -307,7 +306,7 @@ void tr_control_server_close(tr_control_server *server)
         return;
     if (server->listening) {
         server_drain(server);
-        server_join(server, SERVER_THREADS);
+        server_join(server, TR_CONTROL_AT_ONCE);
         server_close_socket(server);
     }
     free(server);
