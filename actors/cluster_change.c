@@ -8,6 +8,8 @@
  *   READY          commit           COMMITTED
  *   COMMITTED      retire           RETIRING
  *   COMMITTED      prepare          PREPARING; the retire was lost, and is made up for
+ *   READY, FAILED  prepare          PREPARING; likewise the abort
+ *   PREPARING, FETCHING   prepare   ABORTING, then NONE; refused, and asked again
  *   RETIRING       memory freed     NONE
  *   PREPARING, FETCHING   a failure FAILED
  *   READY          actors silent    STUCK, for good
@@ -16,7 +18,8 @@
  *
  * The long parts run on a thread of their own, while the node serves. Who decides is
  * cluster_moves.c; what travels are control calls, which may come late or twice: each names the
- * epoch of the plan that it is about. */
+ * epoch of the plan that it is about. A plan is begun only if it is newer than all that were seen:
+ * then whoever decides has done with those. */
 #include "actors/cluster_fetch.h"
 #include "actors/cluster_node.h"
 #include "actors/cluster_stream.h"
@@ -86,17 +89,26 @@ void cluster_change_close(tr_cluster *c)
     change->opened = false;
 }
 
-/* Frees what was made for a placement that will not be. Phase ABORTING, by the change's thread. */
-static void *change_discard(void *ctx)
+/* Frees what was made for a placement that will not be. Phase ABORTING, by the change's thread, or
+ * while none runs. */
+static void change_free_view(tr_cluster *c)
 {
-    tr_cluster *c = ctx;
     cluster_change *change = &c->change;
 
     tr_kv_memory_release(&c->kv_memory, c->node.spec, &change->view->plan, &c->view->plan,
                          c->node_index);
     cluster_view_free(c, change->view);
+}
+
+static void *change_discard(void *ctx)
+{
+    tr_cluster *c = ctx;
+    cluster_change *change = &c->change;
+
+    change_free_view(c);
     cluster_lock(c, &change->lock);
     change->view = NULL;
+    change->err = (tr_error){0};
     change->phase = CLUSTER_CHANGE_NONE;
     pthread_mutex_unlock(&change->lock);
     return NULL;
@@ -205,40 +217,55 @@ static void change_free_before(tr_cluster *c)
     cluster_view_free(c, change->before);
 }
 
-static tr_status change_prepare(tr_cluster *c, const void *bytes, size_t size, tr_error *err)
+/* Whether a plan may be begun: it is newer than all that were seen, and what a former one has left
+ * is gone. */
+static tr_status change_make_way(tr_cluster *c, uint64_t epoch, tr_error *err)
 {
     cluster_change *change = &c->change;
-    tr_plan plan;
+    uint64_t seen = change->epoch > c->view->plan.epoch ? change->epoch : c->view->plan.epoch;
 
-    tr_status status =
-        tr_plan_decode(&plan, bytes, size, &c->shape, c->placement->nodes_count, err);
-    if (status != TR_OK)
-        return status;
-    if (change->phase != CLUSTER_CHANGE_NONE && change->phase != CLUSTER_CHANGE_COMMITTED) {
-        bool again = plan.epoch == change->epoch && (change->phase == CLUSTER_CHANGE_PREPARING ||
-                                                     change->phase == CLUSTER_CHANGE_READY);
-        tr_plan_free(&plan);
-        return again ? TR_OK : tr_fail(err, TR_E_AGAIN, "another change of placement is under way");
-    }
-    if (plan.epoch <= c->view->plan.epoch) {
-        tr_fail(err, TR_E_INVALID, "plan: epoch %llu, expected more than %llu",
-                (unsigned long long)plan.epoch, (unsigned long long)c->view->plan.epoch);
-        tr_plan_free(&plan);
-        return TR_E_INVALID;
-    }
-    if (change->phase == CLUSTER_CHANGE_COMMITTED) {
+    if (epoch <= seen)
+        return tr_fail(err, TR_E_INVALID, "plan: epoch %llu, expected more than %llu",
+                       (unsigned long long)epoch, (unsigned long long)seen);
+    switch (change->phase) {
+    case CLUSTER_CHANGE_NONE:
+        return TR_OK;
+    case CLUSTER_CHANGE_COMMITTED:
         change_free_before(c);
         change->before = NULL;
-        change->phase = CLUSTER_CHANGE_NONE;
+        break;
+    case CLUSTER_CHANGE_READY:
+    case CLUSTER_CHANGE_FAILED:
+        change_free_view(c);
+        change->view = NULL;
+        break;
+    case CLUSTER_CHANGE_PREPARING:
+    case CLUSTER_CHANGE_FETCHING:
+        atomic_store(&change->abandoned, true);
+        return tr_fail(err, TR_E_AGAIN, "a former change of placement is being undone");
+    case CLUSTER_CHANGE_ABORTING:
+    case CLUSTER_CHANGE_RETIRING:
+        return tr_fail(err, TR_E_AGAIN, "a former change of placement is coming to its end");
+    case CLUSTER_CHANGE_STUCK:
+        return tr_fail(err, TR_E_INVALID, "this node cannot go on after a former change");
     }
-    change->view = cluster_view_new(&plan);
+    change->phase = CLUSTER_CHANGE_NONE;
+    return TR_OK;
+}
+
+/* Begins to load what a plan, which is taken over, gives to this node. */
+static tr_status change_begin(tr_cluster *c, tr_plan *plan, tr_error *err)
+{
+    cluster_change *change = &c->change;
+
+    change->epoch = plan->epoch;
+    change->err = (tr_error){0};
+    change->view = cluster_view_new(plan);
     if (change->view == NULL)
         return tr_fail(err, TR_E_NOMEM, "no memory for a plan");
-    change->epoch = change->view->plan.epoch;
-    change->err = (tr_error){0};
     atomic_store(&change->abandoned, false);
     memset(change->warm, 0, c->node.limits.sequences_max * sizeof(*change->warm));
-    status = cluster_stream_check(c, &change->view->plan, err);
+    tr_status status = cluster_stream_check(c, &change->view->plan, err);
     if (status == TR_OK)
         status = change_check_budget(c, change->view, &change->bytes, err);
     if (status == TR_OK)
@@ -248,6 +275,37 @@ static tr_status change_prepare(tr_cluster *c, const void *bytes, size_t size, t
         change->view = NULL;
     }
     return status;
+}
+
+static tr_status change_prepare(tr_cluster *c, const void *bytes, size_t size, tr_error *err)
+{
+    cluster_change *change = &c->change;
+    tr_plan plan;
+    tr_error why = {0};
+
+    tr_status status =
+        tr_plan_decode(&plan, bytes, size, &c->shape, c->placement->nodes_count, err);
+    if (status != TR_OK)
+        return status;
+    /* The same again, because the answer was lost: it is answered as before. */
+    bool same = plan.epoch == change->epoch;
+    bool begun = change->phase == CLUSTER_CHANGE_PREPARING || change->phase == CLUSTER_CHANGE_READY;
+    bool refused = change->phase == CLUSTER_CHANGE_NONE && change->err.code != TR_OK;
+    if (same && (begun || refused)) {
+        tr_plan_free(&plan);
+        return begun ? TR_OK : tr_fail(err, change->err.code, "%.250s", change->err.text);
+    }
+    status = change_make_way(c, plan.epoch, err);
+    if (status != TR_OK) {
+        tr_plan_free(&plan);
+        return status;
+    }
+    status = change_begin(c, &plan, &why);
+    if (status != TR_OK) {
+        change->err = why;
+        return tr_fail(err, status, "%.250s", why.text);
+    }
+    return TR_OK;
 }
 
 tr_status cluster_change_prepare(tr_cluster *c, const void *bytes, size_t size, tr_error *err)

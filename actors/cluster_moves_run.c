@@ -228,6 +228,43 @@ static tr_status moves_end_all(cluster_moves *m, const char *method, tr_error *e
     }
 }
 
+/* Whether a node that refuses a plan has not come to the end of a former one: it never heard that
+ * it has ended. */
+static bool is_behind(cluster_moves *m, uint32_t node)
+{
+    const moves_request ask = {.method = "plan_status"};
+    tr_control_reply reply;
+    uint64_t phase = CLUSTER_CHANGE_NONE;
+
+    if (moves_call(m, node, &ask, &reply, NULL) != TR_OK)
+        return false;
+    (void)tr_map_u64(reply.map, "phase", &phase); /* absent: NONE */
+    tr_control_reply_free(&reply);
+    return phase == CLUSTER_CHANGE_PREPARING || phase == CLUSTER_CHANGE_FETCHING ||
+           phase == CLUSTER_CHANGE_ABORTING || phase == CLUSTER_CHANGE_RETIRING;
+}
+
+/* Gives a plan to a node, which may have to undo a former one first: it is asked until it has, and
+ * once more. A refusal that has another reason is the same when it is asked for again. */
+static tr_status prepare_node(cluster_moves *m, uint32_t node, const moves_request *r,
+                              tr_error *err)
+{
+    tr_cluster *c = m->cluster;
+    uint64_t deadline_ns = cluster_after(c, MOVES_CALL_NS);
+    bool was_behind = true; /* it may have come to the end of it before it is looked at */
+
+    for (;;) {
+        tr_status status = moves_call_until(m, node, r, err);
+        if (status != TR_E_INVALID || cluster_now(c) >= deadline_ns || atomic_load(&c->stopping))
+            return status;
+        bool behind = is_behind(m, node);
+        if (!behind && !was_behind)
+            return status;
+        was_behind = behind;
+        cluster_sleep(c, MOVES_POLL_NS);
+    }
+}
+
 /* Once over. *refused: the node whose answer was the error. */
 static tr_status prepare_once(cluster_moves *m, tr_change_report *report, uint32_t *refused,
                               tr_error *err)
@@ -245,7 +282,7 @@ static tr_status prepare_once(cluster_moves *m, tr_change_report *report, uint32
     status = TR_OK;
     for (uint32_t n = 0; status == TR_OK && n < m->cluster->placement->nodes_count; n++)
         if (cluster_is_alive(m->cluster, n)) {
-            status = moves_call_until(m, n, &r, err);
+            status = prepare_node(m, n, &r, err);
             *refused = n;
         }
     free(bytes);

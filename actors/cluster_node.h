@@ -57,13 +57,13 @@ typedef struct {
     uint64_t heard_ns;     /* its last answer; the heartbeats' own */
     uint8_t address[TR_ADDRESS_SIZE_MAX];
     size_t address_size;
-    cluster_link link;     /* these two and the address under peers_lock, once it was lost */
-    tr_error link_error;   /* FAILED */
-    _Atomic uint64_t life; /* which of its lives we know; 0: none yet */
+    cluster_link link;            /* these two and the address under peers_lock, once it was lost */
+    tr_error link_error;          /* FAILED */
+    _Atomic uint64_t life;        /* which of its lives we know; 0: none yet */
     _Atomic uint64_t fingerprint; /* of its kernels; after a return only the batcher's node and the
                                      node that came back know each other's */
-    _Atomic bool alive;    /* changes under peers_lock */
-    _Atomic bool ready;    /* it said that its workers run */
+    _Atomic bool alive;           /* changes under peers_lock */
+    _Atomic bool ready;           /* it said that its workers run */
     _Atomic int64_t clock_offset_ns;
     _Atomic uint64_t round_trip_ns; /* smallest seen; UINT64_MAX before the first */
 } cluster_peer;
@@ -239,8 +239,10 @@ void cluster_view_free(tr_cluster *c, cluster_view *view);
 tr_status cluster_change_open(tr_cluster *c, tr_error *err);
 void cluster_change_close(tr_cluster *c);
 
-/* Begins to load a plan (tr_plan_encode); nothing to do when it has begun.
- * errors  TR_E_INVALID the bytes, TR_E_NOMEM the budget does not admit it, TR_E_AGAIN busy */
+/* Begins to load a plan (tr_plan_encode); nothing to do when it has begun. What another has left
+ * that has been prepared is freed first.
+ * errors  TR_E_INVALID the bytes, or one as new has been seen; TR_E_NOMEM the budget does not admit
+ *         it; TR_E_AGAIN a former one is being undone: it is to be asked again */
 tr_status cluster_change_prepare(tr_cluster *c, const void *bytes, size_t size, tr_error *err);
 
 /* Where the change is; why it failed, if it did. */

@@ -7,7 +7,7 @@
  * of a cluster of one node where nothing moved. Moves that cannot be are refused, and then nothing
  * has changed. The seed is printed and taken from TR_SEED, the number of changes from TR_MOVES. */
 #include "actors/cluster_fetch.h"
-#include "actors/cluster_node.h" /* calls that come late or falsely are made directly */
+#include "actors/cluster_moves.h" /* calls that come late or falsely are made directly */
 #include "core/plan_edit.h"
 #include "tests/actors/streams.h"
 
@@ -324,32 +324,36 @@ static void calls_out_of_order_or_of_another_change_are_refused(void **state)
     free(plan);
 
     /* Given up while it loads, or just afterwards: both end where it began. */
-    plan = other_plan(&c, 7, &size);
-    for (uint32_t round = 0; round < 6; round++) {
+    for (uint64_t epoch = 2; epoch < 8; epoch++) {
+        plan = other_plan(&c, epoch, &size);
         CHECK_STATUS(cluster_change_prepare(b, plan, size, &err), TR_OK);
-        if (round % 2 == 1)
+        if (epoch % 2 == 1)
             await_phase(b, CLUSTER_CHANGE_READY);
-        CHECK_STATUS(cluster_change_abort(b, 6, &err), TR_E_INVALID);
-        CHECK_STATUS(cluster_change_abort(b, 7, &err), TR_OK);
-        (void)cluster_change_abort(b, 7, NULL); /* twice does no harm */
+        CHECK_STATUS(cluster_change_abort(b, epoch - 1, &err), TR_E_INVALID);
+        CHECK_STATUS(cluster_change_abort(b, epoch, &err), TR_OK);
+        (void)cluster_change_abort(b, epoch, NULL); /* twice does no harm */
         await_phase(b, CLUSTER_CHANGE_NONE);
         tr_cluster_stats(b, &later);
         assert_int_equal(later.memory_bytes, before.memory_bytes);
+        CHECK_STATUS(cluster_change_prepare(b, plan, size, &err), TR_E_INVALID); /* late */
+        free(plan);
     }
+    CHECK_ERR_NAMES(err, "epoch 7, expected more than 7");
 
+    plan = other_plan(&c, 9, &size);
     CHECK_STATUS(cluster_change_prepare(b, plan, size, &err), TR_OK);
     CHECK_STATUS(cluster_change_prepare(b, plan, size, &err), TR_OK); /* the answer was lost */
     void *another = other_plan(&c, 8, &cut);
-    CHECK_STATUS(cluster_change_prepare(b, another, cut, &err), TR_E_AGAIN);
+    CHECK_STATUS(cluster_change_prepare(b, another, cut, &err), TR_E_INVALID);
     free(another);
     await_phase(b, CLUSTER_CHANGE_READY);
-    CHECK_STATUS(cluster_change_commit(b, 6, &err), TR_E_INVALID);
-    CHECK_ERR_NAMES(err, "epoch 6, the change under way has 7");
-    CHECK_STATUS(cluster_change_retire(b, 7, &err), TR_E_INVALID);
-    CHECK_STATUS(cluster_change_fetch(b, 6, positions, sequences, &err), TR_E_INVALID);
-    CHECK_STATUS(cluster_change_fetch(b, 7, positions, sequences - 1, &err), TR_E_INVALID);
+    CHECK_STATUS(cluster_change_commit(b, 8, &err), TR_E_INVALID);
+    CHECK_ERR_NAMES(err, "epoch 8, the change under way has 9");
+    CHECK_STATUS(cluster_change_retire(b, 9, &err), TR_E_INVALID);
+    CHECK_STATUS(cluster_change_fetch(b, 8, positions, sequences, &err), TR_E_INVALID);
+    CHECK_STATUS(cluster_change_fetch(b, 9, positions, sequences - 1, &err), TR_E_INVALID);
     positions[0] = UINT32_MAX;
-    CHECK_STATUS(cluster_change_fetch(b, 7, positions, sequences, &err), TR_E_INVALID);
+    CHECK_STATUS(cluster_change_fetch(b, 9, positions, sequences, &err), TR_E_INVALID);
     CHECK_ERR_NAMES(err, "positions[0]: 4294967295, expected at most 256");
 
     /* States are given away now, but only those that are there. */
@@ -369,15 +373,84 @@ static void calls_out_of_order_or_of_another_change_are_refused(void **state)
     CHECK_STATUS(read_state(b, 0, generation, UINT32_MAX, 0, 0), TR_E_INVALID);
     CHECK_STATUS(read_state(b, sequences, generation, 0, 0, 0), TR_E_INVALID);
     CHECK_STATUS(read_state(b, UINT32_MAX, generation, 0, 0, 0), TR_E_INVALID);
-    CHECK_STATUS(cluster_change_abort(b, 7, &err), TR_OK);
+    CHECK_STATUS(cluster_change_abort(b, 9, &err), TR_OK);
     await_phase(b, CLUSTER_CHANGE_NONE);
 
     /* And the cluster still moves. */
+    c.nodes[0]->moves->last_epoch = 9; /* as if its coordinator had asked for all this */
     CHECK_STATUS(tr_cluster_move(c.nodes[0], "sampler", "b", &number, &err), TR_OK);
     tr_change_report report = cluster_await_change(&c, number);
     assert_string_equal(report.phase, "done");
     free(plan);
     free(positions);
+    cluster_close(&c);
+}
+
+/* Node b never heard that a change was given up: the next one that it hears of says so. */
+static void what_a_lost_abort_has_left_is_undone_by_the_next_change(void **state)
+{
+    cluster c;
+    tr_error err = {0};
+    uint64_t number = 0, bytes, deadline = tr_clock_ns() + DEADLINE_NS;
+    size_t size;
+    tr_cluster_stat before, later;
+    tr_status status = TR_E_AGAIN;
+    (void)state;
+
+    open_nodes(&c, "ab");
+    tr_cluster *b = c.nodes[1];
+    tr_cluster_stats(b, &before);
+    void *plan = other_plan(&c, 2, &size);
+    CHECK_STATUS(cluster_change_prepare(b, plan, size, &err), TR_OK);
+    await_phase(b, CLUSTER_CHANGE_READY);
+    free(plan);
+    plan = other_plan(&c, 3, &size);
+    CHECK_STATUS(cluster_change_prepare(b, plan, size, &err), TR_OK);
+    free(plan);
+    plan = other_plan(&c, 4, &size); /* it loads, or has just loaded */
+    while (status == TR_E_AGAIN) {
+        assert_true(tr_clock_ns() < deadline);
+        status = cluster_change_prepare(b, plan, size, &err);
+    }
+    CHECK_STATUS(status, TR_OK);
+    free(plan);
+    await_phase(b, CLUSTER_CHANGE_READY);
+
+    c.nodes[0]->moves->last_epoch = 4;
+    CHECK_STATUS(tr_cluster_move(c.nodes[0], "sampler", "b", &number, &err), TR_OK);
+    tr_change_report report = cluster_await_change(&c, number);
+    if (report.error.code != TR_OK)
+        fail_msg("%s", report.error.text);
+    assert_int_equal(cluster_change_status(b, &bytes, &err), CLUSTER_CHANGE_NONE);
+    CHECK_STATUS(tr_cluster_move(c.nodes[0], "sampler", "a", &number, &err), TR_OK);
+    assert_string_equal(cluster_await_change(&c, number).phase, "done");
+    tr_cluster_stats(b, &later);
+    assert_int_equal(later.memory_bytes, before.memory_bytes);
+    cluster_close(&c);
+}
+
+/* The answer to a plan is lost, and the plan sent again when there would be room for it. */
+static void a_refusal_is_the_same_when_it_is_asked_for_again(void **state)
+{
+    cluster c;
+    tr_error err = {0};
+    size_t size;
+    (void)state;
+
+    open_nodes(&c, "ab");
+    tr_cluster *b = c.nodes[1];
+    uint64_t limit = b->budget.bytes_max;
+    void *plan = other_plan(&c, 2, &size);
+    b->budget.bytes_max = 1;
+    CHECK_STATUS(cluster_change_prepare(b, plan, size, &err), TR_E_NOMEM);
+    b->budget.bytes_max = limit;
+    err = (tr_error){0};
+    CHECK_STATUS(cluster_change_prepare(b, plan, size, &err), TR_E_NOMEM);
+    CHECK_ERR_NAMES(err, "its limit is 1 B");
+    free(plan);
+    plan = other_plan(&c, 3, &size);
+    CHECK_STATUS(cluster_change_prepare(b, plan, size, &err), TR_OK);
+    free(plan);
     cluster_close(&c);
 }
 
@@ -558,6 +631,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_cannot_be_is_refused_and_nothing_changes),
         cmocka_unit_test(a_node_without_room_refuses_and_streams_go_on),
         cmocka_unit_test(calls_out_of_order_or_of_another_change_are_refused),
+        cmocka_unit_test(what_a_lost_abort_has_left_is_undone_by_the_next_change),
+        cmocka_unit_test(a_refusal_is_the_same_when_it_is_asked_for_again),
         cmocka_unit_test(a_fetch_that_is_given_up_ends_with_its_first_call),
         cmocka_unit_test(a_retire_that_is_lost_is_made_up_for),
         cmocka_unit_test(a_node_that_is_lost_before_it_gets_its_first_share_is_missed),

@@ -7,11 +7,13 @@
 #include "actors/cluster_moves.h"
 #include "actors/snapshot.h"
 #include "core/log.h"
+#include "core/plan_edit.h"
 #include "tests/sim/requests.h"
 #include "tests/sim/tiny_model.h"
 #include "tests/sim/world.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -473,6 +475,33 @@ static void nobody_is_told_to_wait_for_ever(void **state)
     }
 }
 
+/* n2 never heard that a change was given up, and still loads it. */
+static void a_node_that_still_loads_a_former_change_is_waited_for(void **state)
+{
+    fixture x;
+    tr_plan plan;
+    tr_error err = {0};
+    void *bytes;
+    size_t size;
+    uint64_t number;
+    (void)state;
+    open_fixture(&x, "", 0, 0);
+    tr_cluster *n0 = x.world.nodes[0].cluster, *n2 = x.world.nodes[2].cluster;
+    CHECK_STATUS(tr_cluster_plan(n0, &plan, &err), TR_OK);
+    plan.epoch = n0->moves->last_epoch = plan.epoch + 1;
+    CHECK_STATUS(tr_plan_encode(&plan, &bytes, &size, &err), TR_OK);
+    CHECK_STATUS(cluster_change_prepare(n2, bytes, size, &err), TR_OK);
+    free(bytes);
+    tr_plan_free(&plan);
+    x.loads = n2->change.thread.task;
+    x.loads->wake_ns = UINT64_MAX;
+    x.given_up = &n2->change.abandoned;
+    tr_change_report report =
+        await_job(&x, tr_cluster_move(n0, "sampler", "n1", &number, &err), &number);
+    assert_string_equal(report.error.text, "");
+    world_close(&x.world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -492,6 +521,7 @@ int main(void)
         cmocka_unit_test(a_change_without_a_thread_leaves_no_report),
         cmocka_unit_test(a_node_that_cannot_watch_the_others_does_not_start),
         cmocka_unit_test(nobody_is_told_to_wait_for_ever),
+        cmocka_unit_test(a_node_that_still_loads_a_former_change_is_waited_for),
     };
     tr_error err;
     tr_log_set_level(TR_LOG_NONE);
