@@ -6,8 +6,8 @@
 #include "core/actor.h"
 
 /* Sends the rows that outputs flagged TR_OUTPUT_HIDDEN name, one message for each stretch of
- * neighbouring positions of a request, or several where it does not fit size_max bytes. Does nothing
- * when no output has the flag.
+ * neighbouring positions of a request, or several where it does not fit size_max bytes. Does
+ * nothing when no output has the flag.
  *
  *   layer  the rows enter it; layers_count: they enter the output matrix
  *   rows   [.., width] row `output.row` belongs to an output; packed: row i belongs to output i

@@ -132,8 +132,8 @@ const float *tr_mixer_vector(const tr_mixer_loader *loader, tr_weight_role role,
 /* The weights of a norm over cols elements, with the model's norm_offset; NULL while counting. */
 const float *tr_mixer_norm(const tr_mixer_loader *loader, tr_weight_role role, uint32_t cols);
 
-/* out = the rows of the call times W [.., hidden], with row stride ld_out. They are rounded to NVFP4
- * first when W asks for that. */
+/* out = the rows of the call times W [.., hidden], with row stride ld_out. They are rounded to
+ * NVFP4 first when W asks for that. */
 void tr_mixer_project(const tr_mixer_call *call, float *out, size_t ld_out, const tr_matrix *W);
 
 /* Takes rows_max rows of f32 columns from a workspace. */

@@ -1,7 +1,7 @@
 /* admin.h - what the admin commands ask a running node, over its control socket.
  *
- * Methods: status, actors, peers, clock, trace, shutdown, shutdown_all. Requests and answers, key by key:
- * api/README.md. All but the last two only look. */
+ * Methods: status, actors, peers, clock, trace, shutdown, shutdown_all. Requests and answers, key
+ * by key: api/README.md. All but the last two only look. */
 #ifndef TR_API_ADMIN_H
 #define TR_API_ADMIN_H
 

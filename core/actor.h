@@ -34,8 +34,8 @@ typedef struct tr_env {
     /* A buffer of at least size bytes with size set, one reference; NULL when the pool is empty. */
     tr_buf *(*take)(void *ctx, uint32_t size);
 
-    /* The same from the smallest buffers that fit alone: for messages that can be many while somebody
-     * is slow. NULL is then no failure: the actor tries again later. */
+    /* The same from the smallest buffers that fit alone: for messages that can be many while
+     * somebody is slow. NULL is then no failure: the actor tries again later. */
     tr_buf *(*take_fitting)(void *ctx, uint32_t size);
 
     /* Monotonic time in nanoseconds. Virtual in the simulator. */

@@ -1,7 +1,8 @@
 /* allocation_guard.c - the C library's allocation functions, with a look at a flag first.
  *
- * Only with -Dallocation_guard=true. Defining malloc in the program replaces the library's for everybody, also
- * for the libraries that we use; the real ones are reached by glibc's other names for them. */
+ * Only with -Dallocation_guard=true. Defining malloc in the program replaces the library's for
+ * everybody, also for the libraries that we use; the real ones are reached by glibc's other names
+ * for them. */
 #include "core/allocation_guard.h"
 
 #include "core/message.h"

@@ -27,7 +27,7 @@
  *   slices:     [{node: spark1, layers: 0-7, slices: 0-1}]
  *   vocabulary: [{node: spark1, rows: 0-2047}]
  *   activations: f32                       or nvfp4, see the struct
- *   limits:                                all optional; values are examples, defaults in the struct
+ *   limits:                                all optional; the defaults are in the struct
  *     {sequences: 16, context: 4096, cache_tokens: 65536, step_rows: 256, steps_in_flight: 2,
  *      prefix_cache: 0, peer_timeout: 1500 ms, start_timeout: 120 s, exit_on_peer_loss: false}
  *

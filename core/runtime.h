@@ -17,8 +17,8 @@
 typedef struct tr_runtime tr_runtime;
 
 #define TR_WORKERS_MAX 64
-#define TR_NODES_MAX 16
-#define TR_ACTORS_MAX 1024
+#define TR_NODES_MAX   16
+#define TR_ACTORS_MAX  1024
 
 typedef struct {
     const char *node_name;  /* copied, for logs and trace */
@@ -83,8 +83,8 @@ tr_status tr_runtime_start(tr_runtime *rt, tr_error *err);
 /* A message from a thread outside the runtime (source = a port or 0). Takes the payload reference
  * only on TR_OK.
  * errors  TR_E_AGAIN full, TR_E_PEER the node is dead, TR_E_INVALID unknown target. */
-tr_status tr_runtime_post(tr_runtime *rt, tr_actor_id source, tr_actor_id target,
-                          tr_msg_kind kind, uint64_t step, uint32_t argument, tr_buf *payload);
+tr_status tr_runtime_post(tr_runtime *rt, tr_actor_id source, tr_actor_id target, tr_msg_kind kind,
+                          uint64_t step, uint32_t argument, tr_buf *payload);
 
 /* A message that came from another node: routed to the local target. Called by pollers on
  * worker 0. Consumes the payload reference. A target that is unknown here, or a mailbox that stays
@@ -98,8 +98,8 @@ void tr_runtime_deliver(tr_runtime *rt, const tr_msg *msg);
 void tr_runtime_peer_down(tr_runtime *rt, uint32_t node_index);
 
 /* A node that was marked dead is there again, and the remote can send to it: every local actor gets
- * one TR_MSG_PEER_UP, in the same way; ports are not told. What each is told ends with what is true.
- * Any thread, idempotent; not at once with peer_down of the same node. */
+ * one TR_MSG_PEER_UP, in the same way; ports are not told. What each is told ends with what is
+ * true. Any thread, idempotent; not at once with peer_down of the same node. */
 void tr_runtime_peer_up(tr_runtime *rt, uint32_t node_index);
 
 /* Placement epoch that outgoing headers carry; a message of a step (header.step is not 0) for an

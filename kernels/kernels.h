@@ -4,11 +4,12 @@
  * run time. The comment on each operation is its specification.
  *
  * Bits. Every cpu variant (AVX-512, AVX2, NEON, portable) gives the same bits, whatever the number
- * of rows, threads, or other rows in the call. A sum over an index k = 0..K-1 ("lane sum") runs over
- * sixteen lanes: lane l takes k = l, l+16, l+32, ... in this order with fused multiply-add, missing
- * elements of the last group count as zero operands; the sixteen lanes are then added as a fixed tree: l + (l+8), then
- * l + (l+4), l + (l+2), l + (l+1). exp, log1p, sigmoid, softplus and the like are our polynomials
- * (kernels/cpu/vmath.h), the same operations in the same order everywhere.
+ * of rows, threads, or other rows in the call. A sum over an index k = 0..K-1 ("lane sum") runs
+ * over sixteen lanes: lane l takes k = l, l+16, l+32, ... in this order with fused multiply-add,
+ * missing elements of the last group count as zero operands; the sixteen lanes are then added as a
+ * fixed tree: l + (l+8), then l + (l+4), l + (l+2), l + (l+1). exp, log1p, sigmoid, softplus and
+ * the like are our polynomials (kernels/cpu/vmath.h), the same operations in the same order
+ * everywhere.
  *
  * Fixed point. The contribution of a term to an output element y is the integer
  * RNE(y * 2^(TR_FIXED_BITS - e)) where e is the exponent of the row (row_exponent). Sums of such
@@ -61,8 +62,8 @@ typedef struct {
     size_t k_offset, v_offset; /* bytes from the page base */
 } tr_kv_view;
 
-/* Keys and values of one (sequence, layer) whose rows have widths and strides of their own; they may
- * share memory (a latent is key and value). Position j lies in page j / TR_KV_PAGE_TOKENS. */
+/* Keys and values of one (sequence, layer) whose rows have widths and strides of their own; they
+ * may share memory (a latent is key and value). Position j lies in page j / TR_KV_PAGE_TOKENS. */
 typedef struct {
     uint8_t *const *pages; /* [pages_count], borrowed */
     uint32_t pages_count;
@@ -112,8 +113,9 @@ typedef struct tr_kernels {
 
     /* -- weights -- */
 
-    /* Bytes that pack needs for a matrix of this format and shape; multiple of 64. FP8_BLOCK: blocks
-     * have TR_FP8_BLOCK_COLS columns (or as many as the matrix) and begin at a multiple of 16. */
+    /* Bytes that pack needs for a matrix of this format and shape; multiple of 64. FP8_BLOCK:
+     * blocks have TR_FP8_BLOCK_COLS columns (or as many as the matrix) and begin at a multiple of
+     * 16. */
     size_t (*pack_size)(tr_format format, uint32_t rows, uint32_t cols);
 
     /* Lays w out in memory [pack_size] (64-byte aligned, owned by the caller, must outlive *out).
@@ -138,8 +140,8 @@ typedef struct tr_kernels {
     void (*rms_norm)(tr_team *team, float *out, const float *x, const float *weight, float eps,
                      uint32_t T, uint32_t D);
 
-    /* x = (x - mean) / sqrt(mean_d((x_d - mean)^2) + eps) * weight + bias, row by row, in place; both
-     * means from lane sums.   x [T, ld] D columns   weight, bias [D] f32 */
+    /* x = (x - mean) / sqrt(mean_d((x_d - mean)^2) + eps) * weight + bias, row by row, in place;
+     * both means from lane sums.   x [T, ld] D columns   weight, bias [D] f32 */
     void (*layer_norm)(tr_team *team, float *x, size_t ld, const float *weight, const float *bias,
                        float eps, uint32_t T, uint32_t D);
 
@@ -173,8 +175,8 @@ typedef struct tr_kernels {
     void (*bank_read)(tr_team *team, float *out, const float *bank, const float *weight, size_t ld,
                       uint32_t streams, uint32_t T, uint32_t D);
 
-    /* bank'[t, i] = weight[t, i] y[t] + sum_j mix[t, j n + i] bank[t, j] (a product, then fma in the
-     * order of j); with mix NULL fma(weight[t, i], y[t], bank[t, i]).
+    /* bank'[t, i] = weight[t, i] y[t] + sum_j mix[t, j n + i] bank[t, j] (a product, then fma in
+     * the order of j); with mix NULL fma(weight[t, i], y[t], bank[t, i]).
      *   bank [T, n * D] in place   y [T, D]   weight, mix [T, ld] */
     void (*bank_write)(tr_team *team, float *bank, const float *y, const float *weight,
                        const float *mix, size_t ld, uint32_t streams, uint32_t T, uint32_t D);
@@ -183,7 +185,7 @@ typedef struct tr_kernels {
 
     /* out[t, n] = scale * sum_k x[r(t), k] * W[n, k], lane sum over k, one rounding for scale.
      * r(t) = rows[t], or t when rows is NULL.
-     *   out [T, ld_out] f32, first W->rows columns written    x [*, ld_x] f32, W->cols columns read */
+     *   out [T, ld_out] f32, first W->rows columns written   x [*, ld_x] f32, W->cols read */
     void (*matmul)(tr_team *team, float *out, size_t ld_out, const float *x, size_t ld_x,
                    const uint32_t *rows, const tr_matrix *W, uint32_t T);
 
@@ -191,7 +193,8 @@ typedef struct tr_kernels {
      *   acc[d(t), n] += RNE(y * 2^(TR_FIXED_BITS - exponent[d(t)])), or flags[d(t)] = 1
      * where y = dot, or weight[t] * dot (one rounding) when weight is not NULL, and
      * d(t) = rows[t], or t when rows is NULL. The d(t) of one call are distinct.
-     *   acc [*, W->rows] i64    flags [*] u8    exponent [*] i32    x [T, ld_x]    weight [T] or NULL */
+     *   acc [*, W->rows] i64   flags [*] u8   exponent [*] i32   x [T, ld_x]
+     *   weight [T] or NULL */
     void (*matmul_term)(tr_team *team, int64_t *acc, uint8_t *flags, const int32_t *exponent,
                         const float *x, size_t ld_x, const uint32_t *rows, const float *weight,
                         const tr_matrix *W, uint32_t T);
@@ -218,14 +221,15 @@ typedef struct tr_kernels {
     /* -- elementwise -- */
 
     /* out = silu(min(gate, limit)) * max(-limit, min(up, limit)), silu(x) = x * sigmoid(x);
-     * NaN stays NaN.   [T, ld] each, N columns; out may be gate or up   limit > 0, infinity: none */
+     * NaN stays NaN.   [T, ld] each, N columns; out may be gate or up
+     *   limit > 0, infinity: none */
     void (*silu_mul)(tr_team *team, float *out, const float *gate, const float *up, size_t ld,
                      float limit, uint32_t T, uint32_t N);
 
     /* out[t] = row r(t) of x rounded to NVFP4, r(t) = rows[t], or t when rows is NULL. For each
-     * sixteen columns, in f32, each step rounded: p = max |x| / (6 * scale), s = E4M3(p) (nearest even,
-     * at most 448; 1 when p is 0), y = E2M1(x / (s * scale)) * (s * scale) (nearest, ties to the even
-     * code, at most 6), y = 0 when s is 0. A group with NaN or infinity becomes NaN.
+     * sixteen columns, in f32, each step rounded: p = max |x| / (6 * scale), s = E4M3(p) (nearest
+     * even, at most 448; 1 when p is 0), y = E2M1(x / (s * scale)) * (s * scale) (nearest, ties to
+     * the even code, at most 6), y = 0 when s is 0. A group with NaN or infinity becomes NaN.
      *   out [T, ld_out], x [*, ld_x], N columns, a multiple of 16; out may be x if rows is NULL
      *   scale > 0 */
     void (*round_nvfp4)(tr_team *team, float *out, size_t ld_out, const float *x, size_t ld_x,
@@ -239,14 +243,15 @@ typedef struct tr_kernels {
     /* -- softmax attention -- */
 
     /* cos_sin[t, i] = cos, then sin of position(t) * theta^(-2i/dims) / divisors[i], times gain,
-     * i < dims/2, in f32: inverse frequency rounded to f32, angle = f32(position) * it rounded to f32,
-     * then rounded within 1 ulp, product rounded.   scaling NULL: divisors and gain are 1
+     * i < dims/2, in f32: inverse frequency rounded to f32, angle = f32(position) * it rounded to
+     * f32, then rounded within 1 ulp, product rounded.   scaling NULL: divisors and gain are 1
      *   positions [T]   cos_sin [T, dims] (cos first half, sin second half) */
     void (*rope_table)(tr_team *team, float *cos_sin, const uint32_t *positions, double theta,
                        uint32_t dims, const tr_rope_scaling *scaling, uint32_t T);
 
     /* Rotates the leading dims of each head in place. HALF: pairs (i, i + dims/2);
-     * INTERLEAVED: pairs (2i, 2i+1). a' = a cos - b sin, b' = b cos + a sin, products rounded then added.
+     * INTERLEAVED: pairs (2i, 2i+1). a' = a cos - b sin, b' = b cos + a sin, products rounded then
+     * added.
      *   x [T, ld], heads * head_dim columns from x */
     void (*rope)(tr_team *team, float *x, size_t ld, uint32_t heads, uint32_t head_dim,
                  const float *cos_sin, uint32_t dims, tr_rope_kind kind, uint32_t T);
@@ -268,10 +273,10 @@ typedef struct tr_kernels {
                       uint32_t first, uint32_t T, void *scratch);
     size_t (*attention_scratch)(uint32_t head_dim, uint32_t group, uint32_t T, uint32_t threads);
 
-    /* The same with keys and values of any shape and over chosen positions: `group` query heads share
-     * one head of the cache; row t stands at position first + t. The order of the sums depends on the
-     * row's list alone (blocks of TR_KV_PAGE_TOKENS positions in its order, running maximum per
-     * block), so a list of all positions gives the bits of no list.
+    /* The same with keys and values of any shape and over chosen positions: `group` query heads
+     * share one head of the cache; row t stands at position first + t. The order of the sums
+     * depends on the row's list alone (blocks of TR_KV_PAGE_TOKENS positions in its order, running
+     * maximum per block), so a list of all positions gives the bits of no list.
      *   q [T, ld_q] group * k_dim columns   out [T, ld_out] group * v_dim columns
      *   scratch [attention_list_scratch(k_dim, v_dim, threads)] bytes */
     void (*attention_list)(tr_team *team, float *out, size_t ld_out, const float *q, size_t ld_q,
@@ -284,10 +289,11 @@ typedef struct tr_kernels {
     /* Pools the keys of each `block` neighbouring positions, channel by channel:
      *   a = softmax_r(gate_r + ape_r), pooled = sum_r a_r k_r
      * gate and ape NULL: all weights are equal, pooled is the mean.
-     * Row t stands at position first + t; pool p is written when its last position is among the rows.
+     * Row t stands at position first + t; pool p is written when its last position is among the
+     * rows.
      *   k, gate [T, ld], keys->dim columns   ape [block, dim]
-     *   tail [2, block, dim] f32: k, then gate, of the positions of the unfinished pool, each at its
-     *   position % block; brought up to date. Without gate [block, dim] */
+     *   tail [2, block, dim] f32: k, then gate, of the positions of the unfinished pool, each at
+     *   its position % block; brought up to date. Without gate [block, dim] */
     void (*pool_keys)(tr_team *team, const tr_paged_rows *keys, const float *k, const float *gate,
                       size_t ld, const float *ape, float *tail, uint32_t block, uint32_t first,
                       uint32_t T);
@@ -310,7 +316,7 @@ typedef struct tr_kernels {
     /* Depthwise causal convolution and SiLU. weight [C, taps]; the last tap is the current row.
      * The tap sum runs j = 0..taps-1 with fma from 0.
      *   out, x [T, ld] C columns, out may be x if T is 1, otherwise they must not overlap
-     *   state [taps-1, C] f32: the rows before row 0, oldest first; replaced by the last taps-1 rows */
+     *   state [taps-1, C] f32: the rows before row 0, oldest first; replaced by the last taps-1 */
     void (*conv_silu)(tr_team *team, float *out, const float *x, size_t ld, const float *weight,
                       float *state, uint32_t taps, uint32_t T, uint32_t C);
 
@@ -351,7 +357,8 @@ typedef struct tr_kernels {
 
     /* The recurrence, row after row:
      *   S = exp(g) S;  d = beta (v - S^T k);  S = S + k d^T;  out = S^T q
-     *   q, k [T, ld_k] (heads / group) * key_dim columns   out, v [T, ld_v] heads * value_dim columns
+     *   q, k [T, ld_k] (heads / group) * key_dim columns
+     *   out, v [T, ld_v] heads * value_dim columns
      *   g (<= 0), beta [T, ld_g] heads columns   state [heads, key_dim, value_dim] f32, in/out */
     void (*gdn_recurrent)(tr_team *team, float *out, const float *q, const float *k, size_t ld_k,
                           const float *v, size_t ld_v, const float *g, const float *beta,

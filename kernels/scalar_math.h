@@ -1,5 +1,5 @@
-/* scalar_math.h - scalar functions whose bits are the same on every machine: fixed operations in a fixed
- * order, no C library. For code outside the kernels; those have vector forms of their own. */
+/* scalar_math.h - scalar functions whose bits are the same on every machine: fixed operations in a
+ * fixed order, no C library. For code outside the kernels; those have vector forms of their own. */
 #ifndef TR_KERNELS_SCALAR_MATH_H
 #define TR_KERNELS_SCALAR_MATH_H
 

@@ -26,7 +26,7 @@
         assert_int_equal(check_got, (expected));                                              \
     } while (0)
 
-/* Note: a function of its own, because gcc with UBSan takes an inlined literal for a null pointer. */
+/* Note: a function of its own: gcc with UBSan takes an inlined literal for a null pointer. */
 __attribute__((noinline, unused)) static bool check_names(const tr_error *err, const char *field)
 {
     bool names = strstr(err->text, field) != NULL;
@@ -35,8 +35,8 @@ __attribute__((noinline, unused)) static bool check_names(const tr_error *err, c
     return names;
 }
 
-/* For main, which returns it: the whole program lacks something, so it is skipped; under tools/check,
- * where nothing may be missing, it fails. cmocka's own skip() would read as a failure in TAP. */
+/* For main, which returns it: the whole program lacks something, so it is skipped; under
+ * tools/check, where nothing may be missing, it fails. cmocka's skip() is a failure in TAP. */
 __attribute__((unused)) static int check_lacks(const char *what)
 {
     bool wanted = getenv("TROUPE_CHECK") != NULL;

@@ -1,4 +1,4 @@
-/* children.h - node processes that a command starts: on this machine as children, elsewhere over ssh. */
+/* children.h - node processes that a command starts: here as children, elsewhere over ssh. */
 #ifndef TR_TOOLS_CHILDREN_H
 #define TR_TOOLS_CHILDREN_H
 
@@ -16,8 +16,8 @@ typedef struct {
 bool tr_children_is_here(const char *host);
 
 /* Starts `troupe node` for one node of a placement file. The child ends by itself when this process
- * does (parent-death signal). host 127.0.0.1, localhost or ::1: a child of this executable; otherwise
- * `ssh HOST troupe node ...` with the same absolute path of the file.
+ * does (parent-death signal). host 127.0.0.1, localhost or ::1: a child of this executable;
+ * otherwise `ssh HOST troupe node ...` with the same absolute path of the file.
  *
  *   kernels  backend name for the child; NULL: its default
  *   own_output  its standard output is ours; false: it goes to standard error, because ours is

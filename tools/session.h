@@ -1,4 +1,4 @@
-/* session.h - a cluster for the length of one command: one process, or the nodes of a placement file. */
+/* session.h - a cluster for the length of one command: one process, or the nodes of a file. */
 #ifndef TR_TOOLS_SESSION_H
 #define TR_TOOLS_SESSION_H
 
@@ -22,8 +22,8 @@ typedef struct {
         {"kernels", 0, "NAME", "cpu, cpu-avx512, cpu-avx2, cpu-neon, cpu-portable (default cpu)"}, \
         {"activations", 0, "NAME", "f32 (default), or nvfp4 where weights have scales for it"}
 
-/* Opens model_path as --placement, --threads, --kernels and --activations say, and waits until it serves.
- * Prints nothing; tr_session_close frees everything, also after a failure. */
+/* Opens model_path as --placement, --threads, --kernels and --activations say, and waits until it
+ * serves. Prints nothing; tr_session_close frees everything, also after a failure. */
 tr_status tr_session_open(tr_session *session, const char *model_path, const tr_cli_args *args,
                           tr_error *err);
 void tr_session_close(tr_session *session);
@@ -39,8 +39,8 @@ tr_status tr_read_ids(const char *path, int32_t **ids, uint32_t *count, tr_error
 /* A whole file, malloc'ed, with a zero byte behind it. errors TR_E_INVALID with the path. */
 tr_status tr_read_file(const char *path, char **text, size_t *size, tr_error *err);
 
-/* Tokenizes a text as it is (special tokens in it are text), behind BOS where the tokenizer asks for
- * one. *ids is malloc'ed; the caller frees it. */
+/* Tokenizes a text as it is (special tokens in it are text), behind BOS where the tokenizer asks
+ * for one. *ids is malloc'ed; the caller frees it. */
 tr_status tr_encode_text(const tr_tokenizer *tokenizer, const char *text, size_t size,
                          int32_t **ids, uint32_t *count, tr_error *err);
 

@@ -9,7 +9,7 @@
  *
  * Delivery is reliable and in order per (sender, receiver) while both live; what a dead peer had
  * not received is lost. A peer that was started again is another one with the same index: forget,
- * then connect with its new address. What its former life has sent is never delivered after that. */
+ * then connect with its new address. What its former life sent is never delivered after that. */
 #ifndef TR_TRANSPORT_TRANSPORT_H
 #define TR_TRANSPORT_TRANSPORT_H
 
@@ -24,8 +24,9 @@ typedef struct {
     uint32_t node_index;  /* of this node */
     uint32_t nodes_count; /* in the cluster, <= TR_NODES_MAX */
     tr_pool *pool;        /* borrowed; incoming payloads are placed in its buffers */
-    const char *options;  /* transport-specific "key=value,key=value" from the placement file, or NULL.
-                             ucx: tls=..., devices=...; nng: listen=tcp://host:port; loop: cluster=NAME */
+    /* Transport-specific "key=value,key=value" from the placement file, or NULL.
+     * ucx: tls=..., devices=...; nng: listen=tcp://host:port; loop: cluster=NAME */
+    const char *options;
 
     /* Called inside poll for each message that arrived; consumes the payload reference. It must not
      * send (it only pushes to a mailbox). The header has been validated (tr_msg_header_read). */

@@ -55,7 +55,7 @@ typedef struct {
      * be NULL when no name has it. A text model alone and within a model that also sees differ in
      * nothing else. */
     const char *const *roots;
-    /* A tensor with a divisor for each rotating pair of dimensions, or NULL: used when it is there. */
+    /* A tensor with a divisor for each rotating pair of dimensions, or NULL: used if there. */
     const char *rope_divisors;
     /* Patterns (fnmatch) of tensors that are recognised and not used; ends with NULL. "{r}" as in
      * names; "{n}" stands for each of the draft's extra_layers. */

@@ -115,7 +115,7 @@ typedef struct {
 
 typedef struct {
     uint32_t heads;    /* query heads */
-    uint32_t kv_heads; /* one term each: its heads / kv_heads query heads and their o_proj columns */
+    uint32_t kv_heads; /* one term each: its heads / kv_heads query heads, their o_proj columns */
     uint32_t head_dim;
     float scale;       /* of q.k */
     bool gate;         /* y *= sigmoid(h Wg), full width */
@@ -136,7 +136,7 @@ typedef struct {
     float beta_scale;    /* 2 with negative eigenvalues, else 1 */
     uint32_t rank;       /* of f_a/f_b and g_a/g_b; 0: full projections TR_W_F and TR_W_G */
     uint32_t terms;      /* groups of heads / terms heads each */
-    bool a_is_log;       /* TR_W_A holds A_log (decay factor -exp(A_log)); false: holds -exp(A_log) */
+    bool a_is_log;       /* TR_W_A holds A_log (decay factor -exp(A_log)); false: -exp(A_log) */
     float lower_bound;   /* of the log decay, below 0: bound * sigmoid(exp(A_log) * (r + dt_bias));
                             0: -exp(A_log) * softplus(r + dt_bias) */
 } tr_kda_spec;
@@ -148,7 +148,7 @@ typedef struct {
     uint32_t terms;    /* groups of heads / terms heads each */
     uint32_t q_rank;   /* queries go through TR_W_Q_A, a norm and TR_W_Q_B; 0: through TR_W_Q */
     uint32_t kv_rank;  /* of the latent */
-    uint32_t nope_dim; /* leading columns of a head's query: meet what TR_W_KV_B makes of the latent */
+    uint32_t nope_dim; /* leading columns of a head's query: meet what TR_W_KV_B makes of it */
     uint32_t rope_dim; /* columns after those: meet the shared key, rows after the latent's in
                           TR_W_KV_A; may be 0 */
     uint32_t v_dim;    /* of a head's value */
@@ -179,7 +179,7 @@ typedef struct {
     uint32_t groups, top_groups; /* 1, 1 = none */
     bool norm_top_k;        /* weights / (sum + 1e-20) */
     float scaling;          /* routed part only */
-    uint32_t always_size;   /* inner width of the shared expert or of the dense feed-forward; 0: none */
+    uint32_t always_size;   /* inner width of the shared expert or dense feed-forward; 0: none */
     uint32_t slices;        /* always_size is cut into this many equal slices, one term each;
                                the width of a slice is a multiple of 32 */
     float clamp;            /* L: silu(min(gate, L)) * clamp(up, -L, L) in every part; 0: none */
@@ -250,7 +250,7 @@ typedef struct {
     X(Q_NORM) X(K_NORM)                     /* [1, head_dim] */                      \
     X(Q_CONV) X(K_CONV) X(V_CONV)           /* [heads*dim, taps] */                  \
     X(F_A) X(F_B) X(G_A) X(G_B)             /* [rank, hidden], [heads*dim, rank] */  \
-    X(F) X(G)                               /* full forms [heads*dim, hidden]; GDN: F [heads, hidden] */ \
+    X(F) X(G)                               /* full [heads*dim, hidden]; GDN: F [heads, hidden] */ \
     X(DT_BIAS) X(A)                         /* [1, heads*dim] (GDN: [1, heads]), [1, heads] */ \
     X(BETA)                                 /* [heads, hidden] */                    \
     X(O_NORM)                               /* [1, head_dim] */                      \

@@ -20,7 +20,7 @@ const tr_packed_format *tr_cpu_packed_format(tr_format format)
         [TR_FORMAT_GGUF_NVFP4] = {W_E2M1,         0,  0,     1,  16},
         [TR_FORMAT_MXFP4]      = {W_E2M1,         0,  0,     1,  32}, /* E8M0 */
         [TR_FORMAT_GGUF_MXFP4] = {W_E2M1,         0,  0,     1,  32},
-        [TR_FORMAT_FP8]        = {W_E4M3,         0,  0,     0,   0}, /* 256 is in the matrix scale */
+        [TR_FORMAT_FP8]        = {W_E4M3,         0,  0,     0,   0}, /* matrix scale has 256 */
         [TR_FORMAT_FP8_BLOCK]  = {W_E4M3_SCALED,  0,  0,     4, 128}, /* f32, 256 times the scale */
         [TR_FORMAT_Q8_0]       = {W_I8,           0,  0,     2,  32}, /* f16 d */
         [TR_FORMAT_Q4_0]       = {W_LINEAR4,      0,  0,     2,  32},

@@ -1,7 +1,7 @@
 /* test_messages.c - step-shaped payloads that another process could send.
  *
- * Method: a good payload of each kind is laid out, read, then spoilt one field at a time. Each spoilt
- * one must be refused with a sentence that names the field. */
+ * Method: a good payload of each kind is laid out, read, then spoilt one field at a time. Each
+ * spoilt one must be refused with a sentence that names the field. */
 #include "actors/messages.h"
 #include "tests/check.h"
 

@@ -1,8 +1,8 @@
 /* test_ngram.c - the n-gram actor alone, with the tables of a golden model.
  *
  * Goal: what it answers does not depend on how a sequence is cut; sequences follow the diagram in
- * ngram.c; a table does not become resident. Method: the test plays router, with the golden model and
- * with copies of it that have another table: of FP8, and of 256 MB of holes. */
+ * ngram.c; a table does not become resident. Method: the test plays router, with the golden model
+ * and with copies of it that have another table: of FP8, and of 256 MB of holes. */
 #include "core/model/checkpoint.h"
 #include "core/model/json.h"
 #include "core/model/ngram.h"
@@ -56,10 +56,8 @@ static float bank_at(uint32_t position, uint32_t column)
 static void give_rows(fixture *x, uint32_t layer, const tr_segment *seg)
 {
     static uint8_t data[65536];
-    tr_step_head head = {.rows_count = seg->rows_count,
-                         .segments_count = 1,
-                         .layer = layer,
-                         .width = x->width};
+    tr_step_head head = {
+        .rows_count = seg->rows_count, .segments_count = 1, .layer = layer, .width = x->width};
     uint32_t size = tr_step_layout(&head, TR_MSG_NGRAM_ROWS);
 
     assert_true(size <= sizeof(data));
@@ -76,8 +74,8 @@ static void give_rows(fixture *x, uint32_t layer, const tr_segment *seg)
                    sizeof(value));
         }
     }
-    fake_give(&x->f, &tr_ngram_ops, x->ngram, tr_node_actor(TR_ACTOR_ROUTER, 0),
-              TR_MSG_NGRAM_ROWS, 1, 0, data, size);
+    fake_give(&x->f, &tr_ngram_ops, x->ngram, tr_node_actor(TR_ACTOR_ROUTER, 0), TR_MSG_NGRAM_ROWS,
+              1, 0, data, size);
 }
 
 static tr_segment segment(uint32_t sequence, uint32_t first, uint32_t rows, uint16_t generation)
@@ -277,9 +275,9 @@ static void check_first_row(const char *path, bool rounded)
     const tr_ngram_spec *n = &spec->layers[LAYER].ngram;
     uint32_t D = spec->hidden_size, S = spec->residual.streams, size = tr_ngram_row_size(n);
     tr_weight w[6];
-    static const tr_weight_role roles[6] = {TR_W_NGRAM_KEY,        TR_W_NGRAM_VALUE,
-                                            TR_W_NGRAM_KEY_NORM,   TR_W_NGRAM_QUERY_NORM,
-                                            TR_W_NGRAM_CONV_NORM,  TR_W_NGRAM_CONV};
+    static const tr_weight_role roles[6] = {TR_W_NGRAM_KEY,       TR_W_NGRAM_VALUE,
+                                            TR_W_NGRAM_KEY_NORM,  TR_W_NGRAM_QUERY_NORM,
+                                            TR_W_NGRAM_CONV_NORM, TR_W_NGRAM_CONV};
     float *f[6], *embed = calloc(n->embed_dim, sizeof(float));
     for (int i = 0; i < 6; i++) {
         w[i] = tr_model_weight(x.c.model, LAYER, roles[i], 0);
@@ -386,8 +384,8 @@ static void rows_that_do_not_go_on_fail_the_step(void **state)
         uint32_t first;
         uint16_t generation;
         bool fails;
-    } cases[] = {{5, 1, true},  {0, 1, false}, {5, 1, true},   {4, 1, false},
-                 {4, 1, true},  {8, 2, true},  {8, 1, false},  {0, 2, false},
+    } cases[] = {{5, 1, true},  {0, 1, false}, {5, 1, true},  {4, 1, false},
+                 {4, 1, true},  {8, 2, true},  {8, 1, false}, {0, 2, false},
                  {12, 1, true}, {4, 2, false}, {0, 3, false}};
     fixture x;
     (void)state;

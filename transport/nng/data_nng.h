@@ -1,7 +1,7 @@
 /* data_nng.h - messages between processes over NNG (TCP or IPC).
  *
- * For where UCX is not to be had, and for tests: NNG's threads stand between us and the socket, so a
- * hop costs tens of microseconds where UCX needs one.
+ * For where UCX is not to be had, and for tests: NNG's threads stand between us and the socket, so
+ * a hop costs tens of microseconds where UCX needs one.
  *
  * Options: listen=URL, tcp://host:port or ipc:///path (default tcp://127.0.0.1:0, a free port of
  * the loop-back device). Peers dial this URL, so the host must be one that they can reach. */
