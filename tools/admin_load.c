@@ -116,6 +116,7 @@ static bool layer_add(load_table *table, const msgpack_object *map, uint32_t nod
     return true;
 }
 
+/* A node that was named twice, maybe by two URLs, has told already. */
 static bool node_add(load_table *table, const msgpack_object *map)
 {
     const msgpack_object_array *layers = tr_map_list(map, "layers");
@@ -124,6 +125,9 @@ static bool node_add(load_table *table, const msgpack_object *map)
     (void)tr_admin_text(map, "node", table->names[node], sizeof(table->names[node]));
     if (layers == NULL)
         return false;
+    for (uint32_t n = 0; n < node; n++)
+        if (strcmp(table->names[n], table->names[node]) == 0)
+            return true;
     table->nodes_count++;
     for (uint32_t i = 0; i < layers->size; i++)
         if (!layer_add(table, &layers->ptr[i], node))

@@ -96,10 +96,20 @@ def shown(cluster):
     return None
 
 
+def asked_twice(cluster):
+    """A node counts once, however often it is asked."""
+    once = cluster.admin("load", "--json", node=0).stdout
+    twice = cluster.admin("load", "--json", "--node", cluster.controls[0], node=0).stdout
+    if not json.loads(once)["layers"][0]["rows"]:
+        return "node0 has computed nothing"
+    return None if once == twice else f"{twice[:300]} and once {once[:300]}"
+
+
 tap = Tap()
 with Cluster(MODEL) as running:
     complete(running, 0)
     tap.check("every routed row is counted once", lambda: counted(running))
     tap.check("heat stays with an expert that moves", lambda: moved(running))
     tap.check("a table shows the hottest first", lambda: shown(running))
+    tap.check("a node that is named twice counts once", lambda: asked_twice(running))
 tap.done()
