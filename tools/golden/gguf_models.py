@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Writes the GGUF form of a small Hugging Face model, with the `gguf` package and its names.
 
-    gguf_models.py MODEL OUTPUT.gguf [--experts TYPE --dequantised FOLDER]
+    gguf_models.py MODEL OUTPUT.gguf [--experts TYPE --dequantised FOLDER] [--float32]
 
 Matrices stay BF16 and vectors become float32, so that the file holds the same numbers; what a
 converter changes is changed here, too: rows of q and k of llama, -exp(A_log), taps of convolutions,
 kv_b_proj cut into k_b (transposed) and v_b. --experts quantises the routed experts and the shared one
 (Q8_0, Q4_0, ...); FOLDER then gets the model with the values that are left, of which family_models.py
-makes the record. The vocabulary is a list of made-up tokens.
+makes the record. --float32 widens the matrices to float32: llama.cpp rounds what it multiplies with BF16
+to BF16, too. The vocabulary is a list of made-up tokens.
 """
 
 import argparse
@@ -94,8 +95,9 @@ def pair_neighbours(weight, heads):
 
 
 class Writer:
-    def __init__(self, path, architecture, experts):
+    def __init__(self, path, architecture, experts, float32=False):
         self.gguf = gguf.GGUFWriter(path, architecture)
+        self.float32 = float32
         self.experts = gguf.GGMLQuantizationType[experts] if experts else None
 
     def add(self, tensor, value, layer=None):
@@ -103,7 +105,8 @@ class Writer:
         if self.experts is not None and tensor in QUANTISED:
             blocks = gguf.quants.quantize(value.float().numpy(), self.experts)
             self.gguf.add_tensor(name, blocks, raw_dtype=self.experts)
-        elif value.dtype == torch.bfloat16 and value.dim() > 1 and tensor not in KEEP_F32:
+        elif (value.dtype == torch.bfloat16 and value.dim() > 1 and tensor not in KEEP_F32
+              and not self.float32):  # fmt: skip
             bits = value.contiguous().view(torch.uint16).numpy().view(numpy.uint8)
             self.gguf.add_tensor(name, bits, raw_dtype=gguf.GGMLQuantizationType.BF16)
         else:
@@ -288,10 +291,11 @@ def main():
     parser.add_argument("output")
     parser.add_argument("--experts")
     parser.add_argument("--dequantised", type=pathlib.Path)
+    parser.add_argument("--float32", action="store_true")
     arguments = parser.parse_args()
     config = read_config(arguments.model)
     architecture, add_settings = FAMILIES[config["model_type"]]
-    writer = Writer(arguments.output, architecture, arguments.experts)
+    writer = Writer(arguments.output, architecture, arguments.experts, arguments.float32)
     add_common(writer, config)
     add_settings(writer, config)
     tensors = read_tensors(arguments.model)

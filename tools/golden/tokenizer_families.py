@@ -29,21 +29,13 @@ import llama_cpp
 import tiktoken
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from tokenizer_features import CONTRACTION, LOWER, LOWER_HAN, PREFIX, SPACES, UPPER, UPPER_HAN, alphabet, cased, sequence, split
+from tokenizer_features import CONTRACTION, DSV3, GPT4O, KIMI, LLAMA3, OLD_CONTRACTION, QWEN2, QWEN35, TEKKEN, alphabet, sequence, split
 
 MERGES = 2000
 PIECES = 1500
 LETTERS = alphabet()
 CONTROL, USER = 3, 4
 
-QWEN2 = CONTRACTION + rf"|{PREFIX}\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|" + SPACES
-LLAMA3 = QWEN2.replace(r"\p{N}|", r"\p{N}{1,3}|", 1)
-QWEN35 = CONTRACTION + rf"|{PREFIX}[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|" + SPACES
-OLD_CONTRACTION = "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
-DSV3 = (r"[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|" + SPACES)
-GPT4O = cased(UPPER, LOWER, r"[\r\n/]*")
-TEKKEN = GPT4O.replace(CONTRACTION + "?", "").replace(r"\p{N}{1,3}", r"\p{N}")
-KIMI = r"\p{Han}+|" + cased(UPPER_HAN, LOWER_HAN, r"[\r\n]*")
 GPT2 = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 NFC = {"type": "NFC"}
 BOS = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],

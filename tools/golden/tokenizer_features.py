@@ -138,6 +138,17 @@ def cased(upper, lower, tail):
     return f"{PREFIX}{upper}*{lower}+{CONTRACTION}?|{PREFIX}{upper}+{lower}*{CONTRACTION}?|" + r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+" + tail + "|" + SPACES
 
 
+# Of the families; tokenizer_families.py and given_vectors.py cut with them.
+QWEN2 = CONTRACTION + rf"|{PREFIX}\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|" + SPACES
+LLAMA3 = QWEN2.replace(r"\p{N}|", r"\p{N}{1,3}|", 1)
+QWEN35 = CONTRACTION + rf"|{PREFIX}[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|" + SPACES
+OLD_CONTRACTION = "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
+DSV3 = (r"[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|" + SPACES)
+GPT4O = cased(UPPER, LOWER, r"[\r\n/]*")
+TEKKEN = GPT4O.replace(CONTRACTION + "?", "").replace(r"\p{N}{1,3}", r"\p{N}")
+KIMI = r"\p{Han}+|" + cased(UPPER_HAN, LOWER_HAN, r"[\r\n]*")
+
+
 PATTERNS = [
     CONTRACTION + rf"|{PREFIX}\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|" + SPACES,
     CONTRACTION + rf"|{PREFIX}\p{{L}}+|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|" + SPACES,
