@@ -68,6 +68,7 @@ void batcher_tell_token(batcher_state *s, batcher_sequence *q, const tr_token *t
     batcher_tell(s, q, &event);
 }
 
+/* Before its client is told: who has an answer finds it in the figures and in the trace. */
 static void batcher_end_request(batcher_state *s, const batcher_sequence *q,
                                 _Atomic uint64_t *counter)
 {
@@ -85,15 +86,15 @@ void batcher_tell_finished(batcher_state *s, batcher_sequence *q, tr_finish_reas
                       .prompt_tokens = q->prompt_count,
                       .cached_tokens = q->cached_count,
                       .generated_tokens = q->tokens_count - q->prompt_count};
-    batcher_tell(s, q, &event);
     batcher_end_request(s, q, &s->node->counters->requests_finished);
+    batcher_tell(s, q, &event);
 }
 
 void batcher_tell_failed(batcher_state *s, batcher_sequence *q, const tr_error *err)
 {
     tr_event event = {.kind = TR_EVENT_FAILED, .request = q->request, .error = *err};
-    batcher_tell(s, q, &event);
     batcher_end_request(s, q, &s->node->counters->requests_failed);
+    batcher_tell(s, q, &event);
 }
 
 /* The buffer of the SUBMIT carries the answer: a request can be ended when no other is free. */
@@ -111,8 +112,8 @@ void batcher_tell_refused(batcher_state *s, tr_actor_id client, uint64_t request
 {
     tr_event event = {
         .kind = TR_EVENT_FAILED, .request = request, .refused = true, .error = *err};
-    batcher_answer_submit(s, client, submit, &event);
     atomic_fetch_add_explicit(&s->node->counters->requests_failed, 1, memory_order_relaxed);
+    batcher_answer_submit(s, client, submit, &event);
 }
 
 void batcher_tell_withdrawn(batcher_state *s, const batcher_waiting *w)
@@ -123,6 +124,6 @@ void batcher_tell_withdrawn(batcher_state *s, const batcher_waiting *w)
                       .token = -1,
                       .finish = TR_FINISH_CANCELED,
                       .prompt_tokens = submit->tokens_count};
-    batcher_answer_submit(s, w->client, w->submit, &event);
     atomic_fetch_add_explicit(&s->node->counters->requests_finished, 1, memory_order_relaxed);
+    batcher_answer_submit(s, w->client, w->submit, &event);
 }

@@ -10,10 +10,12 @@ typedef struct {
     fake f;
     fake_cluster c;
     void *batcher;
+    uint64_t ends_told; /* by counting_send */
 } fixture;
 
 static void open_batcher(fixture *x, uint32_t nodes)
 {
+    x->ends_told = 0;
     fake_cluster_make(&x->c, nodes);
     fake_open(&x->f, tr_node_actor(TR_ACTOR_BATCHER, 0));
     x->batcher = fake_actor_open(&x->f, &x->c, &tr_batcher_ops, tr_batcher_count);
@@ -292,6 +294,45 @@ static void a_refusing_pool_fails_the_request(void **state)
     close_batcher(&x);
 }
 
+/* fake_send, which looks at the figures when somebody is told of an end: it must be counted. */
+static tr_status counting_send(void *ctx, tr_actor_id target, tr_msg_kind kind, uint64_t step,
+                               uint32_t argument, tr_buf *payload)
+{
+    fixture *x = (fixture *)ctx; /* its first member is the environment */
+    if (kind == TR_MSG_EVENT) {
+        tr_event event;
+        memcpy(&event, payload->data, sizeof(event));
+        x->ends_told += event.kind == TR_EVENT_FINISHED || event.kind == TR_EVENT_FAILED;
+        assert_int_equal(x->c.counters.requests_finished + x->c.counters.requests_failed,
+                         x->ends_told);
+    }
+    return fake_send(ctx, target, kind, step, argument, payload);
+}
+
+static void who_is_told_of_an_end_finds_it_counted(void **state)
+{
+    fixture x;
+    uint64_t request = 1;
+    uint32_t sequence = 0;
+    (void)state;
+    open_batcher(&x, 1);
+    x.f.env.send = counting_send;
+    submit(&x, 1, 4, 1); /* finishes */
+    answer_reserve(&x, 0, 0, true);
+    answer_step(&x, 1, 1, &request, &sequence, 5);
+    submit(&x, 2, 4, 4); /* fails */
+    answer_reserve(&x, 0, 1, false);
+    submit(&x, 3, 390, 11);           /* is refused */
+    for (uint64_t i = 4; i <= 6; i++) /* the last two wait */
+        submit(&x, i, 300, 90);
+    tr_cancel cancel = {.request = 6}; /* is withdrawn */
+    fake_give(&x.f, &tr_batcher_ops, x.batcher, client, TR_MSG_CANCEL, 0, 0, &cancel,
+              sizeof(cancel));
+    assert_int_equal(x.ends_told, 4);
+    assert_int_equal(x.c.counters.requests_finished, 2);
+    close_batcher(&x);
+}
+
 static void a_failed_step_ends_its_requests_and_no_others(void **state)
 {
     fixture x;
@@ -558,6 +599,7 @@ int main(void)
         cmocka_unit_test(waiting_requests_can_be_cancelled),
         cmocka_unit_test(bad_and_too_many_requests_are_refused_with_a_reason),
         cmocka_unit_test(a_refusing_pool_fails_the_request),
+        cmocka_unit_test(who_is_told_of_an_end_finds_it_counted),
         cmocka_unit_test(a_failed_step_ends_its_requests_and_no_others),
         cmocka_unit_test(a_lost_node_fails_everything_then_and_later),
         cmocka_unit_test(a_node_that_lost_another_ends_everything),
