@@ -1,12 +1,10 @@
 """The admin commands and a trace of a real cluster that has just answered a request."""
 
-import json
 import pathlib
 import subprocess
-import urllib.request
 
 import check_trace
-from cluster import Cluster
+from cluster import ADMIN_TIMEOUT_S, PATIENCE_S, Cluster
 from troupe_test import ROOT, Tap, binary
 
 MODEL = ROOT / "models" / "tiny-solar-nvfp4"
@@ -15,29 +13,17 @@ TOKENS = 24
 
 def troupe(*arguments):
     return subprocess.run(
-        [binary(), *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False
-    )
+        [binary(), *map(str, arguments)], capture_output=True, text=True, timeout=ADMIN_TIMEOUT_S,
+        check=False,
+    )  # fmt: skip
 
 
 def complete(cluster):
-    body = {"prompt": "Once upon a time", "max_tokens": TOKENS, "temperature": 0, "stop": None}
-    request = urllib.request.Request(
-        cluster.url + "/v1/completions", json.dumps(body).encode(),
-        {"Content-Type": "application/json"},
-    )  # fmt: skip
-    with urllib.request.urlopen(request, timeout=120) as answer:
-        return json.load(answer)["usage"]["completion_tokens"]
-
-
-def ask(cluster, what):
-    done = troupe("admin", what, "--placement", cluster.placement, "--json")
-    if done.returncode != 0:
-        raise RuntimeError(done.stderr)
-    return json.loads(done.stdout)["nodes"]
+    return cluster.complete("Once upon a time", TOKENS)["usage"]["completion_tokens"]
 
 
 def status(cluster, generated):
-    nodes = ask(cluster, "status")
+    nodes = cluster.ask("status")["nodes"]
     if [node["health"] for node in nodes] != ["serving"] * 2:
         return f"health {[node['health'] for node in nodes]}"
     stats = nodes[0]["stats"]
@@ -55,7 +41,7 @@ def status(cluster, generated):
 
 
 def actors(cluster):
-    nodes = ask(cluster, "actors")
+    nodes = cluster.ask("actors")["nodes"]
     for node in nodes:
         kinds = {actor["kind"] for actor in node["actors"]}
         missing = {"router", "attention_shard", "expert_shard", "kv_pool"} - kinds
@@ -89,7 +75,7 @@ def shutdown(cluster):
     done = troupe("admin", "shutdown", "--placement", cluster.placement)
     if done.returncode != 0:
         return done.stderr
-    codes = [process.wait(30) for process in cluster.processes]
+    codes = [process.wait(PATIENCE_S) for process in cluster.processes]
     return None if codes == [0] else f"launch ended with {codes}\n{cluster.log_text()}"
 
 

@@ -6,12 +6,11 @@ import json
 import os
 import urllib.request
 
-from cluster import Cluster
+from cluster import REQUEST_TIMEOUT_S, Cluster
 from troupe_test import ROOT, Tap
 
 MODEL = ROOT / "models" / "tiny-solar-nvfp4"
 RUNS = int(os.environ.get("TROUPE_RUNS", "3"))
-TIMEOUT_S = 300
 
 # Longer than a page of 64 positions, so that its prefill shares steps with the others' decoding.
 PROMPT = "The old house by the river stood empty for many years, and " * 8
@@ -24,7 +23,7 @@ def complete(cluster, **fields):
         json.dumps(body).encode(),
         {"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+    with urllib.request.urlopen(request, timeout=REQUEST_TIMEOUT_S) as answer:
         choice = json.load(answer)["choices"][0]
     return choice["text"], choice["logprobs"]
 

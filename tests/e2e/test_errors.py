@@ -8,10 +8,10 @@ import socket
 import subprocess
 
 from cluster import free_ports, placement_text
-from troupe_test import ROOT, Tap, Troupe
+from troupe_test import ROOT, SLOWNESS, Tap, Troupe
 
 MODEL = ROOT / "models" / "tiny-solar-nvfp4"
-TIMEOUT_S = 60
+TIMEOUT_S = 60 * SLOWNESS
 
 
 def expect_sentence(troupe, arguments, words):

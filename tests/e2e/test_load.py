@@ -1,7 +1,5 @@
 """The experts by heat, over both nodes, while parts move."""
 
-import json
-
 from cluster import Cluster
 from troupe_test import ROOT, Tap
 
@@ -15,10 +13,7 @@ def complete(cluster, number):
 
 
 def load(cluster, *words):
-    done = cluster.admin("load", "--json", *words)
-    if done.returncode != 0:
-        raise RuntimeError(done.stderr)
-    return json.loads(done.stdout)["layers"]
+    return cluster.ask("load", *words)["layers"]
 
 
 def rows_of(layers):

@@ -6,18 +6,15 @@ and after `undrain` it works again.
 """
 
 import concurrent.futures
-import json
 import sys
 import time
-import urllib.request
 
-from cluster import Cluster
+from cluster import PATIENCE_S, Cluster, limits
 from troupe_test import ROOT, Tap
 
 MODEL = ROOT / "models" / "tiny-solar-nvfp4"
 STREAMS = 6
 TOKENS = 160
-PATIENCE_S = 60
 CHANGES = (
     ("move", "expert/0-7.0-3", "node1"),
     ("replicate", "expert/all.0-7", "node0"),
@@ -42,15 +39,6 @@ CHANGES = (
 
 def complete(cluster, number):
     return cluster.tale(number, TOKENS)
-
-
-def ask(cluster, *words, node=None):
-    """What nodes say; on a machine that is too busy to answer they are asked again."""
-    deadline = time.monotonic() + PATIENCE_S
-    while (done := cluster.admin(*words, "--json", node=node)).returncode != 0:
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"{words}: {done.stderr}")
-    return json.loads(done.stdout)
 
 
 def streams(cluster, pool):
@@ -85,7 +73,7 @@ def moves(cluster):
 
 def received(cluster):
     """Messages that the actors of node1 with work of the model have got."""
-    nodes = ask(cluster, "actors")["nodes"]
+    nodes = cluster.ask("actors")["nodes"]
     return sum(
         actor["received"]
         for actor in nodes[1]["actors"]
@@ -133,7 +121,7 @@ def shared(cluster):
         cluster.change("replicate", "expert/all.all", node)
 
     def rows():
-        layers = ask(cluster, "load")["layers"]
+        layers = cluster.ask("load")["layers"]
         return [sum(layer["node_rows"][node] for layer in layers) for node in ("node0", "node1")]
 
     before = rows()
@@ -145,7 +133,7 @@ def shared(cluster):
 
 def node1_alive(cluster):
     """As node0 says; it is asked alone, because node1 does not answer any more."""
-    peers = ask(cluster, "status", node=0)["nodes"][0]["peers"]
+    peers = cluster.ask("status", node=0)["nodes"][0]["peers"]
     return any(peer["alive"] for peer in peers if not peer["self"])
 
 
@@ -165,8 +153,8 @@ def killed(cluster):
             time.sleep(0.1)
         if [stream.result() for stream in streams(cluster, pool)] != expected:
             return "other texts after its death"
-    with urllib.request.urlopen(cluster.url + "/health", timeout=PATIENCE_S) as answer:
-        return None if answer.status == 200 else f"health {answer.status}"
+    code, report = cluster.health_report()
+    return None if code == 200 else f"health {code} {report}"
 
 
 def refusals(cluster):
@@ -189,7 +177,7 @@ def refusals(cluster):
 
 
 tap = Tap()
-SHORT = "limits: {peer_timeout: 8 s}\n"  # a busy machine must not look like a dead one
+SHORT = limits(silence_ms=8000)  # a busy machine must not look like a dead one
 with Cluster(MODEL) as running:
     tap.check("streams do not notice moves and drains", lambda: moves(running))
     tap.check("a drained node does nothing", lambda: drained(running))

@@ -50,7 +50,7 @@ def moves(cluster):
 
 def path(cluster):
     """A test that means TCP must not be carried by shared memory."""
-    peers = [peer for peer in cluster.ask(0, "status")["peers"] if not peer["self"]]
+    peers = [peer for peer in cluster.ask("status", node=0)["nodes"][0]["peers"] if not peer["self"]]
     return None if [peer["path"] for peer in peers] == ["tcp"] else f"peers {peers}"
 
 

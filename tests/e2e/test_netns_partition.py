@@ -16,7 +16,7 @@ import netns
 
 netns.enter()
 
-from cluster import PATIENT  # noqa: E402  (only what has entered needs them)
+from cluster import PATIENCE_S, PATIENT  # noqa: E402  (only what has entered needs them)
 from netns_cluster import (  # noqa: E402
     KINDS,
     STREAMS,
@@ -29,7 +29,6 @@ from netns_cluster import (  # noqa: E402
 )
 from troupe_test import Tap  # noqa: E402
 
-PATIENCE_S = 60
 SEED = int(os.environ.get("TR_SEED", time.time_ns()))
 CUTS = int(os.environ.get("TROUPE_TEST_CUTS", "3"))
 
@@ -53,23 +52,24 @@ def do(network, relay, command):
 
 
 def both_alive(cluster):
-    peers = [p for node in (0, 1) for p in cluster.ask(node, "status")["peers"] if not p["self"]]
+    status = [cluster.ask("status", node=node)["nodes"][0] for node in (0, 1)]
+    peers = [peer for one in status for peer in one["peers"] if not peer["self"]]
     return len(peers) == 2 and all(peer["alive"] for peer in peers)
 
 
-def middle_of(streams, seconds):
+def begin_and_wait(streams):
     """Begins a round and waits for about a third of it."""
     streams.begin()
-    time.sleep(seconds / 3)
+    streams.await_part(1 / 3)
 
 
 def delays(events):
     """All of them are of the same wire."""
     with netns.Network(events[0][1]) as network, NetworkCluster(network, PATIENT) as cluster:
         with Streams(cluster, TOKENS, STREAMS // 2) as streams:
-            undisturbed = streams.undisturbed()
+            streams.undisturbed()
             for name, relay, cut, mend in events:
-                middle_of(streams, undisturbed)
+                begin_and_wait(streams)
                 do(network, relay, cut)
                 time.sleep(SHORT_S)
                 do(network, relay, mend)
@@ -93,7 +93,8 @@ def parts(event):
     _, relay, cut, mend = event
     with netns.Network(relay) as network, NetworkCluster(network, IMPATIENT) as cluster:
         with Streams(cluster, TOKENS, STREAMS // 2) as streams:
-            middle_of(streams, streams.undisturbed())
+            streams.undisturbed()
+            begin_and_wait(streams)
             do(network, relay, cut)
             if trouble := await_health(cluster, ["degraded"]):
                 return trouble

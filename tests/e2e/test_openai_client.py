@@ -16,13 +16,13 @@ import threading
 import time
 import urllib.request
 
-from troupe_test import ROOT, Tap, binary, need
+from troupe_test import ROOT, SLOWNESS, Tap, binary, need
 
 openai = need("openai")
 
 MODEL = ROOT / "models" / "tiny-solar-nvfp4"
-TIMEOUT_S = 120
-IDLE_TIMEOUT_S = 60
+TIMEOUT_S = min(120 * SLOWNESS, 600)
+IDLE_TIMEOUT_S = 60 * SLOWNESS
 PROMPT = "The old house by the river"
 QUESTION = "What is the capital of France?"
 

@@ -6,18 +6,15 @@ import time
 import urllib.error
 import urllib.request
 
-from cluster import Cluster
+from cluster import PATIENCE_S, REQUEST_TIMEOUT_S, Cluster, limits
 from troupe_test import ROOT, Tap
 
 MODEL = ROOT / "models" / "tiny-solar-nvfp4"
 
-# The default is 1.5 s of silence. Twenty is for a slow machine under a sanitizer, not for the code.
-PATIENCE_S = 20
-
 
 def stream(cluster):
     """An open stream that would go on for long, after its first event."""
-    connection = http.client.HTTPConnection("127.0.0.1", cluster.ports[-1], timeout=PATIENCE_S)
+    connection = http.client.HTTPConnection("127.0.0.1", cluster.ports[-1], timeout=REQUEST_TIMEOUT_S)
     body = {"model": "tiny-solar-nvfp4", "prompt": "Once", "max_tokens": 3500, "stream": True,
             "temperature": 0}  # fmt: skip
     connection.request(
@@ -46,8 +43,7 @@ def lose_node(cluster):
 
 
 def exits():
-    tail = "limits: {exit_on_peer_loss: true}\n"
-    with Cluster(MODEL, separate=True, tail=tail) as cluster:
+    with Cluster(MODEL, separate=True, tail=limits("exit_on_peer_loss: true")) as cluster:
         rest = lose_node(cluster)
         if "error" not in rest.splitlines()[-1] and "error" not in rest[-1000:]:
             return f"the stream ended without an error: {rest[-500:]}"
@@ -57,26 +53,27 @@ def exits():
             return f"node0 is still running\n{cluster.log_text()}"
         if code != 1:
             return f"node0 ended with {code}, expected 1\n{cluster.log_text()}"
-        if "node1" not in cluster.log_text():
+        if not cluster.logged("peer_lost peer=node1"):
             return f"the log does not name node1\n{cluster.log_text()}"
     return None
 
 
 def stays():
     # Each node has room for its share of the model (97 MiB), and for no more.
-    with Cluster(MODEL, separate=True, node_lines=["memory: 100 MiB"], tail="") as cluster:
+    with Cluster(MODEL, separate=True, node_lines=["memory: 100 MiB"], tail=limits()) as cluster:
         rest = lose_node(cluster)
         if "error" not in rest[-1000:]:
             return f"the stream ended without an error: {rest[-500:]}"
-        if cluster.health() != 503:
-            return f"health is {cluster.health()}, expected 503"
+        code, report = cluster.health_report()
+        if code != 503:
+            return f"health is {code} {report}, expected 503"
         request = urllib.request.Request(
             cluster.url + "/v1/completions",
             json.dumps({"model": "tiny-solar-nvfp4", "prompt": "Once", "max_tokens": 4}).encode(),
             {"Content-Type": "application/json"},
         )
         try:
-            urllib.request.urlopen(request, timeout=PATIENCE_S)
+            urllib.request.urlopen(request, timeout=REQUEST_TIMEOUT_S)
             return "a request was accepted without the other node"
         except urllib.error.HTTPError as error:
             if error.code != 503:
@@ -88,7 +85,7 @@ def stays():
 
 
 def ends_without_batcher():
-    with Cluster(MODEL, separate=True, tail="") as cluster:
+    with Cluster(MODEL, separate=True, tail=limits()) as cluster:
         cluster.processes[0].kill()
         try:
             code = cluster.processes[1].wait(PATIENCE_S)

@@ -5,14 +5,12 @@ stream that is not equal to its undisturbed twin, that ends with an error or tha
 """
 
 import concurrent.futures
-import json
 import os
 import random
 import sys
 import time
-import urllib.request
 
-from cluster import Cluster
+from cluster import Cluster, limits
 from troupe_test import ROOT, Tap
 
 MODEL = ROOT / "models" / "tiny-solar-nvfp4"
@@ -20,9 +18,9 @@ STREAMS = 6
 TOKENS = 160
 SEED = int(os.environ.get("TR_SEED", time.time_ns()))
 KILLS = int(os.environ.get("TROUPE_TEST_KILLS", "3"))
-STAY = "limits: {exit_on_peer_loss: false, peer_timeout: 1500 ms}\n"
+STAY = limits("exit_on_peer_loss: false", silence_ms=1500)
 # Streams begin with kept prompts, which are lost with the node.
-KEEP = STAY.replace("}", ", prefix_cache: 8, cache_tokens: 65536}")
+KEEP = limits("prefix_cache: 8", "cache_tokens: 65536", silence_ms=1500)
 
 
 def complete(cluster, number):
@@ -58,8 +56,7 @@ def kills(count):
                     )
                 if complete(cluster, 2) != expected[2]:
                     return f"kill {i}: another text afterwards\n{cluster.log_text()}"
-                with urllib.request.urlopen(cluster.url + "/health", timeout=10) as answer:
-                    health = json.load(answer)
+                _, health = cluster.health_report()
                 if health.get("status") != "degraded" or "node1" not in health.get("reason", ""):
                     return f"health {health}"
     print(f"# {count} kills; the streams ended at most {longest:.1f} s later", file=sys.stderr)

@@ -2,58 +2,32 @@
 missed by others that have no room, or drained before. GET /health tells the truth all the while."""
 
 import concurrent.futures
-import json
 import os
 import pathlib
 import signal
-import subprocess
 import time
 import urllib.error
-import urllib.request
 
-from cluster import Cluster
-from troupe_test import ROOT, Tap, binary
+from cluster import PATIENCE_S, Cluster, limits
+from troupe_test import ROOT, Tap
 
 MODEL = ROOT / "models" / "tiny-solar-nvfp4"
 STREAMS = 4
 TOKENS = 80
-PATIENCE_S = 60
-STAY = "limits: {exit_on_peer_loss: false, peer_timeout: 1500 ms}\n"
+STAY = limits("exit_on_peer_loss: false", silence_ms=1500)
 
 
 def complete(cluster, number):
     return cluster.tale(number, TOKENS, "once upon a time " + "and on " * (30 * number))
 
 
-def health(cluster):
-    try:
-        with urllib.request.urlopen(cluster.url + "/health", timeout=10) as answer:
-            return json.load(answer)
-    except urllib.error.HTTPError as error:
-        return json.load(error)
-
-
-def await_health(cluster, state):
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        found = health(cluster)
-        if found["status"] == state:
-            return found
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"health {found}, expected {state}\n{cluster.log_text()}")
-        time.sleep(0.05)
-
-
 def missing(cluster):
-    return json.loads(cluster.admin("status", "--json", node=0).stdout)["nodes"][0]["missing"]
+    return cluster.ask("status", node=0)["nodes"][0]["missing"]
 
 
 def received(cluster, node):
     """Messages that the expert shard of a node has received."""
-    done = cluster.admin("actors", "--json", node=node)
-    if done.returncode != 0:
-        raise RuntimeError(done.stderr)
-    actors = json.loads(done.stdout)["nodes"][0]["actors"]
+    actors = cluster.ask("actors", node=node)["nodes"][0]["actors"]
     return sum(actor["received"] for actor in actors if actor["kind"] == "expert_shard")
 
 
@@ -68,13 +42,13 @@ def comes_back():
             for turn in range(2):
                 running = streams(cluster, pool)
                 time.sleep(0.3 + 0.4 * turn)
-                cluster.processes[-1].kill()
-                await_health(cluster, "degraded")
+                cluster.kill_node(-1)
+                cluster.await_health("degraded")
                 if turn == 0:  # the second time it comes back while streams are read again
                     found = [stream.result() for stream in running]
                 cluster.start_node(1)
                 begin = time.monotonic()
-                await_health(cluster, "serving")
+                cluster.await_health("serving")
                 print(f"# whole {time.monotonic() - begin:.2f} s after its start")
                 found = [stream.result() for stream in running]
                 if found != expected:
@@ -96,16 +70,12 @@ def at_once():
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             running = pool.submit(complete, cluster, 1)
             time.sleep(0.2)
-            cluster.processes[1].kill()
+            cluster.kill_node(1)
             cluster.start_node(1)
             if running.result() != expected:
                 return f"another text\n{cluster.log_text()}"
-        deadline = time.monotonic() + PATIENCE_S
-        while "node_joins" not in cluster.log_text():
-            if time.monotonic() > deadline:
-                return f"it does not join\n{cluster.log_text()}"
-            time.sleep(0.05)
-        await_health(cluster, "serving")
+        cluster.await_logged("node_joins")
+        cluster.await_health("serving")
         before = received(cluster, 1)
         if complete(cluster, 1) != expected or received(cluster, 1) == before:
             return f"node1 computed nothing\n{cluster.log_text()}"
@@ -119,10 +89,10 @@ def one_of_three():
             with concurrent.futures.ThreadPoolExecutor(1) as pool:
                 running = pool.submit(complete, cluster, 1)
                 time.sleep(0.2)
-                cluster.processes[node].kill()
-                await_health(cluster, "degraded")
+                cluster.kill_node(node)
+                cluster.await_health("degraded")
                 cluster.start_node(node)
-                await_health(cluster, "serving")
+                cluster.await_health("serving")
                 if running.result() != expected:
                     return f"another text\n{cluster.log_text()}"
             before = received(cluster, node)
@@ -141,8 +111,10 @@ def restarted_by_launch():
             if b"node1" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
         ]  # fmt: skip
         os.kill(node1[0], signal.SIGKILL)
-        await_health(cluster, "degraded")
-        await_health(cluster, "serving")
+        # By the log: launch does not wait until somebody has looked at the health.
+        cluster.await_logged("peer_lost")
+        cluster.await_logged("peer_back")
+        cluster.await_health("serving")
         if complete(cluster, 1) != expected:
             return f"another text\n{cluster.log_text()}"
         codes = cluster.stop()
@@ -154,7 +126,7 @@ def cut_off():
     with Cluster(MODEL, separate=True, tail=STAY) as cluster:
         expected = complete(cluster, 1)
         cluster.processes[1].send_signal(signal.SIGSTOP)
-        found = await_health(cluster, "degraded")
+        found = cluster.await_health("degraded")
         if "node1" not in found["reason"] or missing(cluster) != ["node1"]:
             return f"node1 is not named: {found}, {missing(cluster)}"
         if complete(cluster, 1) != expected:
@@ -162,10 +134,10 @@ def cut_off():
         cluster.processes[1].send_signal(signal.SIGCONT)
         if cluster.processes[1].wait(PATIENCE_S) != 1:
             return f"node1 ended with {cluster.processes[1].returncode}, expected 1"
-        if "troupe: node node0 is gone" not in cluster.log_text():
+        if not cluster.logged("troupe: node node0 is gone"):
             return f"node1 does not say why\n{cluster.log_text()}"
         cluster.start_node(1)
-        await_health(cluster, "serving")
+        cluster.await_health("serving")
         if missing(cluster) != []:
             return f"missing {missing(cluster)}"
         return None if complete(cluster, 1) == expected else "another text with it again"
@@ -175,8 +147,8 @@ def missed():
     """Nobody has room for its share: nothing is served until it is there again."""
     with Cluster(MODEL, separate=True, node_lines=["memory: 100 MiB"], tail=STAY) as cluster:
         expected = complete(cluster, 1)
-        cluster.processes[1].kill()
-        found = await_health(cluster, "not_serving")
+        cluster.kill_node(1)
+        found = cluster.await_health("not_serving")
         if "node1" not in found["reason"]:
             return f"the reason does not name node1: {found}"
         try:
@@ -186,7 +158,7 @@ def missed():
             if error.code != 503 or not error.headers.get("Retry-After"):
                 return f"{error.code}, Retry-After {error.headers.get('Retry-After')}"
         cluster.start_node(1)
-        await_health(cluster, "serving")
+        cluster.await_health("serving")
         return None if complete(cluster, 1) == expected else "another text with it again"
 
 
@@ -194,26 +166,18 @@ def drained():
     """What was drained before it went is not missed, and stays drained."""
     with Cluster(MODEL, separate=True, tail=STAY) as cluster:
         expected = complete(cluster, 1)
-        command = [binary(), "admin", "drain", "node1", "--placement", str(cluster.placement)]
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
-        cluster.processes[1].kill()
-        deadline = time.monotonic() + PATIENCE_S
-        while "peer_lost" not in cluster.log_text():
-            if time.monotonic() > deadline:
-                return f"nobody noticed\n{cluster.log_text()}"
-            time.sleep(0.05)
-        if health(cluster)["status"] != "serving" or complete(cluster, 1) != expected:
-            return f"{health(cluster)}\n{cluster.log_text()}"
+        cluster.change("drain", "node1")
+        cluster.kill_node(1)
+        cluster.await_logged("peer_lost")
+        _, report = cluster.health_report()
+        if report["status"] != "serving" or complete(cluster, 1) != expected:
+            return f"{report}\n{cluster.log_text()}"
         cluster.start_node(1)
-        while "node_joins" not in cluster.log_text():
-            if time.monotonic() > deadline:
-                return f"it does not join\n{cluster.log_text()}"
-            time.sleep(0.05)
+        cluster.await_logged("node_joins")
         before = received(cluster, 1)
         if complete(cluster, 1) != expected or received(cluster, 1) != before:
             return f"node1 computed something\n{cluster.log_text()}"
-        command = [binary(), "admin", "undrain", "node1", "--placement", str(cluster.placement)]
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
+        cluster.change("undrain", "node1")
         if complete(cluster, 1) != expected or received(cluster, 1) == before:
             return f"node1 computed nothing\n{cluster.log_text()}"
     return None

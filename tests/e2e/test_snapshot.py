@@ -7,14 +7,13 @@ file: the streams that were cut short are asked again and have the bytes of undi
 
 import concurrent.futures
 import json
-import os
 import pathlib
-import signal
 import sys
 import tempfile
-import time
+import threading
+import urllib.request
 
-from cluster import Cluster
+from cluster import PATIENCE_S, REQUEST_TIMEOUT_S, Cluster
 from troupe_test import ROOT, Tap
 
 MODEL = ROOT / "models" / "tiny-solar-nvfp4"
@@ -25,21 +24,35 @@ LIMITS = "limits: {peer_timeout: 20 s, context: 1024, cache_tokens: 16384, prefi
 ELSEWHERE = "routers: [{node: node1}]\nattention: [{node: node1}]\nsampler: node1\n" + LIMITS
 
 
-def complete(cluster, number, tokens=TOKENS, extra=""):
-    """The text, and how many tokens of the prompt were taken from a kept one."""
-    prompt = f"Tale number {number}: " + "once upon a time " * (8 + 8 * number) + extra
-    answer = cluster.complete(prompt, tokens, 0.8 if number % 2 else 0, number)
-    return answer["choices"][0]["text"], answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+def complete(cluster, number, tokens=TOKENS, extra="", begun=None):
+    """The text, and how many tokens of the prompt were taken from a kept one. begun: set when the first
+    token is there, so when the prompt has been computed."""
+    body = {
+        "prompt": f"Tale number {number}: " + "once upon a time " * (8 + 8 * number) + extra,
+        "max_tokens": tokens, "temperature": 0.8 if number % 2 else 0, "seed": number, "stop": None,
+        "stream": True, "stream_options": {"include_usage": True},
+    }  # fmt: skip
+    request = urllib.request.Request(
+        cluster.url + "/v1/completions", json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )  # fmt: skip
+    text, usage = "", None
+    with urllib.request.urlopen(request, timeout=REQUEST_TIMEOUT_S) as answer:
+        for line in answer:
+            if not line.startswith(b"data: {"):
+                continue
+            event = json.loads(line[6:])
+            if "error" in event:
+                raise RuntimeError(f"stream {number}: {event['error']}")
+            text += "".join(choice["text"] for choice in event["choices"])
+            usage = event.get("usage") or usage
+            if begun:
+                begun.set()
+    return text, usage["prompt_tokens_details"]["cached_tokens"]
 
 
 def generated(cluster):
-    done = cluster.admin("status", "--json", node=0)
-    return json.loads(done.stdout)["nodes"][0]["stats"]["generated_tokens"]
-
-
-def kill_all(cluster):
-    for process in cluster.processes:
-        os.killpg(process.pid, signal.SIGKILL)
+    return cluster.ask("status", node=0)["nodes"][0]["stats"]["generated_tokens"]
 
 
 class Story:
@@ -60,11 +73,12 @@ class Story:
 
     def snapshot(self, cluster):
         with concurrent.futures.ThreadPoolExecutor(STREAMS) as pool:
-            before = generated(cluster)
-            running = [pool.submit(complete, cluster, i) for i in range(STREAMS)]
-            deadline = time.monotonic() + 60
-            while generated(cluster) < before + 40 and time.monotonic() < deadline:
-                time.sleep(0.01)
+            begun = [threading.Event() for _ in range(STREAMS)]
+            running = [
+                pool.submit(complete, cluster, i, begun=event) for i, event in enumerate(begun)
+            ]
+            if not all(event.wait(PATIENCE_S) for event in begun):
+                return f"a stream does not begin\n{cluster.log_text()}"
             # A path that is relative to where the command runs.
             report = cluster.change("snapshot", self.file.name, cwd=self.file.parent)
             self.texts = [stream.result()[0] for stream in running]
@@ -77,7 +91,7 @@ class Story:
             return f"{self.file.stat().st_size} bytes, {report['bytes']} reported"
         if not 0 < report["sequences"] <= STREAMS or report["prefixes"] < 1:
             return f"{report}"
-        kill_all(cluster)
+        cluster.kill()
         return None
 
     def restore(self, cluster):

@@ -14,7 +14,7 @@ import sys
 import time
 import urllib.request
 
-from cluster import Cluster
+from cluster import PATIENCE_S, PATIENT, Cluster, limits
 from troupe_test import ROOT, Tap
 
 MODEL = ROOT / "models" / "tiny-solar-nvfp4"
@@ -25,9 +25,8 @@ TOKENS = 40
 class StreamingCluster(Cluster):
     """node1 streams; its file names a folder of the same name with nothing in it."""
 
-    def __init__(self, batcher, peer_timeout="20 s"):
-        tail = f"batcher: {batcher}\nlimits: {{peer_timeout: {peer_timeout}}}\n"
-        super().__init__(MODEL, separate=True, tail=tail)
+    def __init__(self, batcher, tail=PATIENT):
+        super().__init__(MODEL, separate=True, tail=f"batcher: {batcher}\n{tail}")
         folder = pathlib.Path(self.folder.name)
         self.empty = folder / "empty" / MODEL.name
         self.empty.mkdir(parents=True)
@@ -57,22 +56,20 @@ def texts(cluster):
 
 
 def experts_of_node1(cluster):
-    done = cluster.admin("status", "--json", node=1)
-    if done.returncode != 0:
-        return 0
-    parts = json.loads(done.stdout)["nodes"][0]["memory"]["parts"]
+    """Bytes. Until a node listens again it is asked in vain."""
+    parts = cluster.ask("status", node=1)["nodes"][0]["memory"]["parts"]
     return next((part["bytes"] for part in parts if part["part"] == "expert weights"), 0)
 
 
 def comes_back(expected):
     """Killed and started again, it streams its share once more."""
-    with StreamingCluster("node0", "1500 ms") as cluster:
+    with StreamingCluster("node0", limits(silence_ms=1500)) as cluster:
         share = experts_of_node1(cluster)
-        cluster.processes[1].kill()
+        cluster.kill_node(1)
         if texts(cluster) != expected:
             return "other texts without it"
         cluster.start_node(1)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while experts_of_node1(cluster) < share:
             if time.monotonic() > deadline:
                 return f"it does not get its share back: {cluster.log_text()}"

@@ -4,14 +4,16 @@
         urllib.request.urlopen(cluster.url + "/v1/models")
 
     with Cluster(model, separate=True) as cluster:   # one troupe node each, as launch would
-        cluster.processes[1].kill()
+        cluster.kill_node(1)
 
 Ports are chosen anew for each cluster; every wait has a deadline.
 """
 
+import collections
 import json
 import os
 import pathlib
+import random
 import signal
 import socket
 import subprocess
@@ -20,27 +22,76 @@ import time
 import urllib.error
 import urllib.request
 
-from troupe_test import binary
+from troupe_test import SLOWNESS, binary
 
-START_TIMEOUT_S = int(os.environ.get("TROUPE_TEST_START_S", "60"))
-STOP_TIMEOUT_S = 15
-REQUEST_TIMEOUT_S = 240
-ADMIN_TIMEOUT_S = 120
+START_TIMEOUT_S = int(os.environ.get("TROUPE_TEST_START_S", 60 * SLOWNESS))
+STOP_TIMEOUT_S = 15 * SLOWNESS
+REQUEST_TIMEOUT_S = min(240 * SLOWNESS, 600)  # by then the server has given up
+ADMIN_TIMEOUT_S = min(120 * SLOWNESS, 600)
+HEALTH_TIMEOUT_S = 30
+PATIENCE_S = 60 * SLOWNESS  # for something to become so that a node does by itself
+
+
+def limits(*keys, silence_ms=None):
+    """The line of a placement file with these limits. silence_ms: peer_timeout, for tests that wait for
+    a node to be given up; None: the default, which is 1500. It is that in a plain build; under a
+    sanitizer a living node may be silent for longer."""
+    if SLOWNESS > 1:
+        silence_ms = (silence_ms or 1500) * 4
+    if silence_ms is not None:
+        keys = (*keys, f"peer_timeout: {silence_ms} ms")
+    return f"limits: {{{', '.join(keys)}}}\n" if keys else ""
+
 
 # A test machine may be small, busy and under a sanitizer; only tests of lost peers want less.
 PATIENT = "limits: {peer_timeout: 20 s}\n"
 
+# Below those that the kernel gives away by itself (ip_local_port_range): a port is chosen long before a
+# node listens there, and meanwhile UCX or another program would be given the same one now and then.
+PORTS = range(20000, 32768)
+# Sockets without a file whose names say which ports are ours, so that no other test of this machine takes
+# them. The kernel forgets them with this process. Clusters that are so long ago have ended.
+PORTS_TAKEN = collections.deque(maxlen=256)
+
+
+def take_port(port):
+    """Makes a port ours, when it is nobody's."""
+    claim = socket.socket(socket.AF_UNIX)
+    try:
+        claim.bind(f"\0troupe-test-port-{port}")
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", port))
+    except OSError:
+        claim.close()
+        return False
+    PORTS_TAKEN.append(claim)
+    return True
+
 
 def free_ports(count):
-    """Ports that nobody listens on now. Another program can take one before we do, in theory."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+    """Ports on which nobody listens, and no other test will."""
+    chance = random.SystemRandom()  # a test's own seed must not make it choose what others choose
+    ports = []
+    for port in chance.sample(PORTS, len(PORTS)):
+        if take_port(port):
+            ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise RuntimeError(f"no {count} free ports in {PORTS}")
+
+
+def session_of(leader):
+    """Ids of the processes of a session. A child of launch has a process group of its own, so the group
+    is not all that a process has started."""
+    found = []
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()  # state, parent, group, session
+        except OSError:
+            continue  # it has ended
+        if int(fields[3]) == leader and fields[0] != "Z":
+            found.append(int(stat.parent.name))
+    return found
 
 
 def placement_text(model, transport, ports, nodes, node_lines=(), tail=PATIENT, hosts=None):
@@ -105,15 +156,29 @@ class Cluster:
     def __exit__(self, *_):
         self.stop()
 
-    def health(self):
-        """HTTP status of GET /health, 0 when nobody answers."""
+    def health_report(self):
+        """Status and body of GET /health, which no cut of a wire reaches."""
         try:
-            with urllib.request.urlopen(self.url + "/health", timeout=5) as answer:
-                return answer.status
+            with urllib.request.urlopen(self.url + "/health", timeout=HEALTH_TIMEOUT_S) as answer:
+                return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
-            return error.code
-        except OSError:
-            return 0
+            return error.code, json.load(error)
+
+    def await_health(self, *wanted):
+        """Waits until the health is one of these; its report. Raises when it does not become so, or when
+        it contradicts its own status code."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            code, report = self.health_report()
+            if (code == 200) != (report["status"] in ("serving", "degraded")):
+                raise RuntimeError(f"health {code} {report}")
+            if report["status"] in wanted:
+                return report
+            if time.monotonic() > deadline:
+                raise RuntimeError(
+                    f"health {report}, expected {' or '.join(wanted)}\n{self.log_text()}"
+                )
+            time.sleep(0.05)
 
     def complete(self, prompt, tokens, temperature=0, seed=0):
         """The answer to POST /v1/completions. An error of the API raises HTTPError."""
@@ -142,6 +207,14 @@ class Cluster:
             capture_output=True, text=True, timeout=ADMIN_TIMEOUT_S, check=False, cwd=cwd,
         )  # fmt: skip
 
+    def ask(self, *words, node=None):
+        """What nodes say of themselves. On a machine that is too busy to answer they are asked again."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (done := self.admin(*words, "--json", node=node)).returncode != 0:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{words}: {done.stderr}{self.log_text()}")
+        return json.loads(done.stdout)
+
     def change(self, *words, cwd=None):
         """One change of placement to its end; its report."""
         done = self.admin(*words, "--json", cwd=cwd)
@@ -150,16 +223,48 @@ class Cluster:
         return json.loads(done.stdout)
 
     def wait_healthy(self):
+        """Until every node says that it serves; the one with the API is ready last of all."""
+        wanted = {f"api {self.url}", *(f"admin {control}" for control in self.controls)}
         deadline = time.monotonic() + START_TIMEOUT_S
-        while self.health() != 200:
+        while not wanted <= set(self.log_lines()):
             ended = [p.returncode for p in self.processes if p.poll() is not None]
             if ended or time.monotonic() > deadline:
                 state = f"a process ended with {ended[0]}" if ended else "not healthy in time"
                 raise RuntimeError(f"{state}; log:\n{self.log_text()}")
             time.sleep(0.05)
+        self.await_health("serving")
+
+    def log_lines(self):
+        return self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
 
     def log_text(self):
-        return self.log.read_text(errors="replace")[-4000:] if self.log.exists() else ""
+        """The end of the log, for people."""
+        return "\n".join(self.log_lines())[-4000:]
+
+    def logged(self, words):
+        return any(words in line for line in self.log_lines())
+
+    def await_logged(self, words):
+        deadline = time.monotonic() + PATIENCE_S
+        while not self.logged(words):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"no {words!r} in the log:\n{self.log_text()}")
+            time.sleep(0.05)
+
+    def kill_node(self, i):
+        """Kills a process and waits until it is no more, so that its sockets are free."""
+        self.processes[i].kill()
+        self.processes[i].wait()
+
+    def kill(self):
+        """Kills every process, and what it has started."""
+        for process in self.processes:
+            process.kill()
+            for child in session_of(process.pid):
+                try:
+                    os.kill(child, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
 
     def stop(self):
         """Asks every process to end; what is left of its session after the deadline is killed.
@@ -173,9 +278,5 @@ class Cluster:
                 process.wait(max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 pass
-            try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            process.wait()
-        return [process.returncode for process in self.processes]
+        self.kill()
+        return [process.wait() for process in self.processes]

@@ -12,13 +12,12 @@ import re
 import time
 
 import netns
-from cluster import PATIENT, REQUEST_TIMEOUT_S, Cluster
+from cluster import PATIENCE_S, PATIENT, REQUEST_TIMEOUT_S, Cluster
 from troupe_test import ROOT
 
 MODEL = os.environ.get("TROUPE_TINY_SOLAR", str(ROOT / "models" / "tiny-solar-nvfp4"))
 STREAMS = int(os.environ.get("TROUPE_TEST_STREAMS", "16"))
 TOKENS = 10 * STREAMS  # of each
-PATIENCE_S = 60
 TCP = 'transport: {tls: "tcp"}'  # else UCX finds shared memory, which namespaces do not separate
 
 
@@ -39,37 +38,18 @@ class NetworkCluster(Cluster):
             inside=["setpriv", "--pdeathsig", "KILL", *self.network.inside(self.sides[i])],
         )  # fmt: skip
 
-    def ask(self, node, what):
-        """What one node says of itself. On a busy machine it is asked again."""
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            done = self.admin(what, "--json", node=node)
-            if done.returncode == 0:
-                return json.loads(done.stdout)["nodes"][0]
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"{done.stderr}{self.log_text()}")
-
     def work_received(self, node):
         """Messages with rows, and a few others, that a node's experts have got since it started."""
-        actors = self.ask(node, "actors")["actors"]
+        actors = self.ask("actors", node=node)["nodes"][0]["actors"]
         return sum(a["received"] for a in actors if a["kind"] == "expert_shard")
-
-    def health_report(self):
-        """Status and body of GET /health, which no cut of the wire reaches."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.ports[-1], timeout=10)
-        try:
-            connection.request("GET", "/health")
-            answer = connection.getresponse()
-            return answer.status, json.loads(answer.read())
-        finally:
-            connection.close()
 
 
 class Answer:
-    """What a stream said: its text, when each token came, and the error that ended it, or None."""
+    """What a stream said: its text, when each token came, when it ended, and the error that ended it, or
+    None."""
 
     def __init__(self):
-        self.text, self.times, self.error = "", [], None
+        self.text, self.times, self.ended, self.error = "", [], None, None
 
     def __eq__(self, other):
         return (self.text, self.error) == (other.text, other.error)
@@ -98,9 +78,9 @@ def read_events(response, answer):
         answer.text += event["choices"][0]["text"]
 
 
-def stream(cluster, number, tokens):
-    """The answer to one request, read to its end."""
-    answer = Answer()
+def stream(cluster, number, tokens, answer=None):
+    """The answer to one request, read to its end. answer: an empty one, which somebody watches."""
+    answer = answer or Answer()
     connection = http.client.HTTPConnection(
         "127.0.0.1", cluster.ports[-1], timeout=REQUEST_TIMEOUT_S
     )
@@ -117,6 +97,7 @@ def stream(cluster, number, tokens):
     except (OSError, http.client.HTTPException) as error:
         answer.error = f"{type(error).__name__}: {error}"
     finally:
+        answer.ended = time.monotonic()
         connection.close()
     return answer
 
@@ -129,6 +110,7 @@ class Streams:
         self.pool = concurrent.futures.ThreadPoolExecutor(count)
         self.expected = None
         self.running = []
+        self.answers = []
         self.rounds = 0
 
     def __enter__(self):
@@ -138,10 +120,22 @@ class Streams:
         self.pool.shutdown(wait=True)  # every request has a deadline
 
     def begin(self):
+        self.answers = [Answer() for _ in range(self.count)]
         self.running = [
-            self.pool.submit(stream, self.cluster, i, self.tokens) for i in range(self.count)
+            self.pool.submit(stream, self.cluster, i, self.tokens, answer)
+            for i, answer in enumerate(self.answers)
         ]
         self.rounds += 1
+
+    def await_part(self, part):
+        """Waits until so much of a round is there, by its tokens and not by the clock: no two rounds take
+        the same time on a busy machine."""
+        wanted = part * sum(len(answer.times) for answer in self.expected)
+        deadline = time.monotonic() + REQUEST_TIMEOUT_S
+        while sum(len(answer.times) for answer in self.answers) < wanted:
+            if self.done() or time.monotonic() > deadline:
+                raise RuntimeError(f"the round does not get to {part:.2f}: {self.trouble()}")
+            time.sleep(0.005)
 
     def done(self):
         return all(one.done() for one in self.running)
@@ -172,18 +166,12 @@ class Streams:
 
 
 def await_health(cluster, wanted):
-    """Waits until the health is one of the wanted; a sentence when it does not become so, or when it
-    contradicts its own status code."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        code, body = cluster.health_report()
-        if (code == 200) != (body["status"] in ("serving", "degraded")):
-            return f"health {code} {body}"
-        if body["status"] in wanted:
-            return None
-        if time.monotonic() > deadline:
-            return f"health is {body}, expected {' or '.join(wanted)}\n{cluster.log_text()}"
-        time.sleep(0.05)
+    """As Cluster.await_health does, but what is wrong comes back as a sentence."""
+    try:
+        cluster.await_health(*wanted)
+    except RuntimeError as error:
+        return str(error)
+    return None
 
 
 def both_work(cluster, streams):
