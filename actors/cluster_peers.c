@@ -6,7 +6,10 @@
  *
  * A loss is mutual: the answer to a ping says whether the one who asks has been given up. Otherwise
  * a node that was stopped for a while would go on and wait for a peer that does not talk to it any
- * more. */
+ * more.
+ *
+ * Who listens notices when it has slept itself: such a time is nobody's silence. Otherwise a
+ * machine that stood still, with all nodes on it, would wake up and give up every one. */
 #include "actors/cluster_load.h"
 #include "actors/cluster_node.h"
 #include "actors/cluster_stream.h"
@@ -21,6 +24,8 @@
 #define HELLO_RETRY_NS      100000000
 #define CALL_TIMEOUT_NS     500000000
 #define PING_TIMEOUT_MAX_NS 5000000000u /* a node that ends waits for its last ping */
+#define PING_LATE_NS        100000000   /* later than it was to wake up: it stood still */
+#define PING_EXCUSES_MAX    4 /* between two answers; who is always late gives up as well */
 #define READY_SILENCE_NS                                                                           \
     10000000000u /* between hello and ready, before heartbeats watch a peer                        \
                   */
@@ -412,6 +417,17 @@ static cluster_ping peer_ping(cluster_peer *peer, uint64_t deadline_ns)
     return !good ? PING_SILENCE : gone ? PING_GONE : PING_ANSWERED;
 }
 
+/* Takes the time since since_ns out of the peer's silence, if by now we should have woken up long
+ * ago: at due_ns. */
+static void peer_excuse(cluster_peer *peer, uint64_t due_ns, uint64_t since_ns, uint32_t *excuses)
+{
+    uint64_t now = tr_clock_ns();
+    if (now < due_ns + PING_LATE_NS || *excuses == PING_EXCUSES_MAX)
+        return;
+    ++*excuses;
+    peer->heard_ns = earlier(peer->heard_ns + (now - since_ns), now);
+}
+
 static void *peer_main(void *ctx)
 {
     cluster_peer *peer = ctx;
@@ -423,7 +439,9 @@ static void *peer_main(void *ctx)
     if (patience_ns < CALL_TIMEOUT_NS)
         patience_ns = CALL_TIMEOUT_NS;
 
-    uint64_t life = 0; /* the one that heard_ns is about */
+    uint64_t life = 0;            /* the one that heard_ns is about */
+    uint64_t due = tr_clock_ns(); /* when this turn was to begin */
+    uint32_t excuses = 0;
 
     while (!atomic_load(&c->stopping)) {
         uint64_t begin = tr_clock_ns(), known = atomic_load(&peer->life);
@@ -432,12 +450,18 @@ static void *peer_main(void *ctx)
             peer->heard_ns = begin;
         }
         if (atomic_load(&peer->alive)) {
-            cluster_ping ping =
-                peer_ping(peer, earlier(begin + patience_ns, peer->heard_ns + timeout_ns + 1));
+            peer_excuse(peer, due, due, &excuses);
+            uint64_t until = earlier(begin + patience_ns, peer->heard_ns + timeout_ns + 1);
+            cluster_ping ping = peer_ping(peer, until);
+            if (ping == PING_ANSWERED)
+                excuses = 0;
+            else if (ping == PING_SILENCE)
+                peer_excuse(peer, until, begin, &excuses);
             if (life == atomic_load(&peer->life)) /* else it is another one by now */
                 (void)cluster_peer_judge(peer, ping, tr_clock_ns());
         }
         uint64_t spent = tr_clock_ns() - begin;
+        due = begin + (spent > PING_INTERVAL_NS ? spent : PING_INTERVAL_NS);
         if (spent < PING_INTERVAL_NS)
             cluster_sleep(c, PING_INTERVAL_NS - spent);
     }

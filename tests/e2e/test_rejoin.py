@@ -1,5 +1,6 @@
 """A node is lost and comes back: killed and started again, by hand and by launch, cut off for a while,
-missed by others that have no room, or drained before. GET /health tells the truth all the while."""
+missed by others that have no room, or drained before. GET /health tells the truth all the while. And when
+all nodes have stood still with their machine, nobody is lost."""
 
 import concurrent.futures
 import os
@@ -9,12 +10,13 @@ import time
 import urllib.error
 
 from cluster import PATIENCE_S, Cluster, limits
-from troupe_test import ROOT, Tap
+from troupe_test import ROOT, SLOWNESS, Tap
 
 MODEL = ROOT / "models" / "tiny-solar-nvfp4"
 STREAMS = 4
 TOKENS = 80
 STAY = limits("exit_on_peer_loss: false", silence_ms=1500)
+STILL_S = 3 if SLOWNESS == 1 else 12  # twice as long as STAY lets anybody be silent
 
 
 def complete(cluster, number):
@@ -143,6 +145,25 @@ def cut_off():
         return None if complete(cluster, 1) == expected else "another text with it again"
 
 
+def stood_still():
+    """As in a machine that is suspended: every node was silent for too long, and none of them listened."""
+    with Cluster(MODEL, separate=True, tail=STAY) as cluster:
+        expected = complete(cluster, 1)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            running = pool.submit(complete, cluster, 1)
+            for number in (signal.SIGSTOP, signal.SIGCONT):
+                time.sleep(STILL_S if number == signal.SIGCONT else 0.2)
+                for process in cluster.processes:
+                    process.send_signal(number)
+            if running.result() != expected:
+                return f"another text\n{cluster.log_text()}"
+        time.sleep(STILL_S)  # whoever has given up somebody says so by then
+        _, report = cluster.health_report()
+        if report["status"] != "serving" or cluster.logged("peer_lost"):
+            return f"{report}\n{cluster.log_text()}"
+        return None if complete(cluster, 1) == expected else "another text afterwards"
+
+
 def missed():
     """Nobody has room for its share: nothing is served until it is there again."""
     with Cluster(MODEL, separate=True, node_lines=["memory: 100 MiB"], tail=STAY) as cluster:
@@ -190,6 +211,7 @@ def main():
     tap.check("one of three comes back, then another", one_of_three)
     tap.check("launch starts a node again that was killed", restarted_by_launch)
     tap.check("a node that was cut off ends, and comes back", cut_off)
+    tap.check("nobody is lost when all have stood still", stood_still)
     tap.check("without room for its share nothing is served until it is back", missed)
     tap.check("a node that was drained is not missed, and stays drained", drained)
     tap.done()
