@@ -1,10 +1,12 @@
 """tools/quantize: its encoders against published vectors, its files against `gguf` and against troupe.
 
 A small solar_open2 model with random weights is quantised in every format. What troupe computes from
-the quantised file must be what it computes from a float32 file with the same, dequantised values.
+the quantised file must be what it computes from a float32 file with the same, dequantised values; of
+folders it must also be what the reference in tools/golden computes from these values in float64.
 """
 
 import json
+import sys
 
 from random_solar import TOKENIZER, make, quantize, random_model
 from troupe_test import ROOT, Tap, Troupe, difference, need
@@ -16,12 +18,25 @@ from quantizer.numbers import from_e4m3
 np = need("numpy")
 gguf = need("gguf")
 
+sys.path.insert(0, str(ROOT / "tools" / "golden"))
+
+from solar_open2 import SolarOpen2  # noqa: E402  (needs the path above)
+
 DATA = ROOT / "tests" / "model" / "data"
 
 # Root mean square of the error over that of the values, of normal random weights.
 ERROR_BOUNDS = {"bf16": 0, "q8_0": 0.0065, "q4_k": 0.075, "q3_k": 0.16, "iq2_xxs": 0.345}
 LOGITS_BOUND = 1e-5  # the same values; scales are applied before or after sums
-FOLDERS = ["fp8-tensor", "fp8-channel", "fp8-block", "nvfp4-modelopt", "nvfp4-compressed-tensors"]
+REFERENCE_BOUND = 1e-4  # float32 against float64
+NVFP4 = ["nvfp4-modelopt", "nvfp4-compressed-tensors"]
+FOLDERS = ["fp8-tensor", "fp8-channel", "fp8-block", *NVFP4, "mxfp4", "f16"]
+
+# What the settings of random_model leave to the defaults of the family.
+DEFAULTS = {
+    "use_rope": False, "use_qk_norm": False, "use_gqa_gate": True, "kda_use_full_proj": False,
+    "kda_allow_neg_eigval": True, "norm_topk_prob": True, "n_group": 1, "topk_group": 1,
+    "first_k_dense_replace": 0,
+}  # fmt: skip
 
 
 def floats(text):
@@ -53,6 +68,19 @@ def check_q8_0_vectors():
     return None
 
 
+def check_mxfp4_vectors():
+    for line in (DATA / "ggml_encode.txt").read_text().splitlines():
+        if not line.startswith("mxfp4"):
+            continue
+        _, x, expected = (part.strip() for part in line.split("|"))
+        packed, exponent = scaled.mxfp4(floats(x)[None])
+        codes = np.stack([packed & 15, packed >> 4], axis=2).ravel()
+        block = [exponent[0, 0], *(codes[:16] | codes[16:] << 4)]  # ggml pairs i with i + 16
+        if bytes(block).hex() != expected:
+            return f"{line}: {bytes(block).hex()}"
+    return None
+
+
 def check_fp8_codes():
     codes = np.array([c for c in range(256) if c & 127 != 127], np.uint8)
     values = from_e4m3(codes)
@@ -73,6 +101,8 @@ def dequantized(folder):
         block = tensors.get(stem + "_scale") or tensors.get(stem + "_scale_inv")
         if block is None:
             values[name] = tensor.values()
+        elif block.dtype == "U8":
+            values[stem] = scaled.mxfp4_values(tensor.raw(), block.raw())
         elif tensor.dtype == "U8":
             matrix = tensors.get(stem + "_scale_2")
             scale = matrix.raw() if matrix else 1 / tensors[stem + "_global_scale"].raw()[0]
@@ -103,12 +133,18 @@ def main():
 
     tap.check("NVFP4 codes and scales are those of the vectors", check_nvfp4_vectors)
     tap.check("Q8_0 blocks are those of ggml", check_q8_0_vectors)
+    tap.check("MXFP4 codes and scales are those of ggml", check_mxfp4_vectors)
     tap.check("every E4M3 code comes back", check_fp8_codes)
 
     def folder_is_computed_as_dequantised(form, *options):
         out = make(source, form, troupe.path / "folder", *options)
-        plain = write_f32(troupe.path / "plain", original.config, dequantized(out))
-        trouble = difference(troupe.logits(out, ids), troupe.logits(plain, ids), LOGITS_BOUND)
+        values = dequantized(out)
+        plain = write_f32(troupe.path / "plain", original.config, values)
+        found = troupe.logits(out, ids)
+        reference = SolarOpen2(DEFAULTS | original.config,
+                               {name: v.astype(np.float64) for name, v in values.items()})  # fmt: skip
+        trouble = (difference(found, troupe.logits(plain, ids), LOGITS_BOUND)
+                   or difference(found, reference.run(ids)[0], REFERENCE_BOUND))  # fmt: skip
         for folder in (out, plain):
             for path in folder.iterdir():
                 path.unlink()
@@ -118,12 +154,12 @@ def main():
     for form in FOLDERS:
         tap.check(f"{form}: troupe computes with the dequantised values",
                   lambda: folder_is_computed_as_dequantised(form))  # fmt: skip
-    for form in ("fp8-block", "nvfp4-modelopt"):
+    for form in ("fp8-block", "nvfp4-modelopt", "mxfp4"):
         tap.check(f"{form} of every part likewise", lambda: folder_is_computed_as_dequantised(
             form, "--parts", "experts,shared,attention"))  # fmt: skip
 
     def layouts_agree():
-        bits = [troupe.logits_bytes(make(source, form, troupe.path / form), ids) for form in FOLDERS[3:]]
+        bits = [troupe.logits_bytes(make(source, form, troupe.path / form), ids) for form in NVFP4]
         return None if bits[0] == bits[1] else "other logits"
 
     tap.check("both NVFP4 layouts give the same bits", layouts_agree)
@@ -173,7 +209,7 @@ def main():
         new = troupe.path / "new"
         return (refused("is there already", source, "q8_0", source)
                 or refused("expected a checkpoint that is not quantised",
-                           troupe.path / FOLDERS[3], "q8_0", new)
+                           troupe.path / NVFP4[0], "q8_0", new)
                 or refused("--parts heads: expected some of", source, "q8_0", new, "--parts", "heads")
                 or refused("config.json", troupe.path / "none", "q8_0", new))  # fmt: skip
 

@@ -50,3 +50,24 @@ def nvfp4_values(packed, block, scale):
     codes = np.stack([packed & 15, packed >> 4], axis=2).reshape(rows, -1, 16)
     step = from_e4m3(block) * F32(scale)
     return (E2M1[codes] * step[:, :, None]).reshape(rows, 2 * half)
+
+
+def mxfp4(w):
+    """Packed codes [rows, cols / 2] and exponents [rows, cols / 32] (E8M0, 127 stands for 1). The
+    largest element of a group gets the largest power of E2M1; ties go to the lower code, as in ggml."""
+    rows, cols = w.shape
+    groups = w.reshape(rows, cols // 32, 32)
+    peak = np.abs(groups).max(axis=2)
+    exponent = np.where(peak > 0, np.frexp(peak)[1] - 1 - 2 + 127, 0)
+    exponent = np.clip(exponent, 0, 254).astype(np.uint8)
+    scaled = groups / np.ldexp(1.0, exponent.astype(np.int32) - 127)[:, :, None]
+    codes = np.abs(scaled[..., None] - E2M1).argmin(-1).astype(np.uint8).reshape(rows, cols)
+    return codes[:, ::2] | codes[:, 1::2] << 4, exponent
+
+
+def mxfp4_values(packed, exponent):
+    """What mxfp4() stands for."""
+    rows, half = packed.shape
+    codes = np.stack([packed & 15, packed >> 4], axis=2).reshape(rows, -1, 32)
+    step = np.ldexp(F32(1), exponent.astype(np.int32) - 127)
+    return (E2M1[codes] * step[:, :, None]).astype(F32).reshape(rows, 2 * half)
