@@ -1,6 +1,7 @@
 #include "core/model/config.h"
 
 #include "core/model/json.h"
+#include "core/model/names.h"
 
 #include <assert.h>
 #include <math.h>
@@ -34,9 +35,10 @@ void tr_config_init(tr_config *c, const char *file, json_t *object)
         c->status = tr_fail(&c->error, TR_E_NOMEM, "%s: no memory for its keys", c->file);
 }
 
-void tr_config_init_gguf(tr_config *c, const tr_gguf *gguf, const char *architecture)
+void tr_config_init_gguf(tr_config *c, const tr_gguf *gguf, const tr_checkpoint *tensors,
+                         const char *architecture)
 {
-    *c = (tr_config){.gguf = gguf, .status = TR_OK, .read = json_object()};
+    *c = (tr_config){.gguf = gguf, .tensors = tensors, .status = TR_OK, .read = json_object()};
     snprintf(c->file, sizeof(c->file), "%s", tr_gguf_name(gguf));
     snprintf(c->path, sizeof(c->path), "%s.", architecture);
     if (c->read == NULL)
@@ -86,6 +88,16 @@ bool tr_config_has(const tr_config *c, const char *key)
         return tr_gguf_has(c->gguf, config_gguf_key(c, key, full, sizeof(full)));
     const json_t *value = json_object_get(c->object, key);
     return value != NULL && !json_is_null(value);
+}
+
+bool tr_config_has_tensor(const tr_config *c, const char *pattern, uint32_t layer)
+{
+    const char *mark = strstr(pattern, "{l}");
+    char name[TR_CONFIG_KEY_SIZE];
+
+    assert(mark != NULL);
+    snprintf(name, sizeof(name), "%.*s%u%s", (int)(mark - pattern), pattern, layer, mark + 3);
+    return c->tensors != NULL && tr_checkpoint_find(c->tensors, name) != TR_NAME_NONE;
 }
 
 void tr_config_child(tr_config *child, tr_config *parent, const char *key)

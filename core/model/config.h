@@ -11,6 +11,7 @@
 #define TR_CORE_MODEL_CONFIG_H
 
 #include "core/error.h"
+#include "core/model/checkpoint.h"
 #include "core/model/gguf.h"
 
 #include <jansson.h>
@@ -26,6 +27,8 @@ typedef struct {
     json_t *unread;                /* owns; what is left of object */
     const tr_gguf *gguf;           /* borrows; NULL for JSON */
     json_t *read;                  /* owns; keys of gguf that were read */
+    const tr_checkpoint
+        *tensors; /* borrows; GGUF: which of two sets of tensors is there; or NULL */
     tr_status status;
     tr_error error;
 } tr_config;
@@ -34,7 +37,8 @@ typedef struct {
 void tr_config_init(tr_config *config, const char *file, json_t *object);
 
 /* From the metadata of a GGUF file: keys that begin with "architecture.". */
-void tr_config_init_gguf(tr_config *config, const tr_gguf *gguf, const char *architecture);
+void tr_config_init_gguf(tr_config *config, const tr_gguf *gguf, const tr_checkpoint *tensors,
+                         const char *architecture);
 void tr_config_teardown(tr_config *config);
 
 /* The object at key, to be read, finished and torn down like its parent; without keys when it is
@@ -44,6 +48,10 @@ void tr_config_finish_child(tr_config *child, tr_config *parent, const char *con
 
 /* Present and not null. Does not make the key known. */
 bool tr_config_has(const tr_config *config, const char *key);
+
+/* Whether there is a tensor of this name in a layer; "{l}" stands for the layer's number. For what
+ * the settings of a GGUF file do not say. */
+bool tr_config_has_tensor(const tr_config *config, const char *pattern, uint32_t layer);
 
 /* The value of key, which must be there, in [min, max]. */
 uint32_t tr_config_u32(tr_config *config, const char *key, uint32_t min, uint32_t max);

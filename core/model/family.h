@@ -34,7 +34,8 @@ typedef enum {
  * name is the full name of a plain tensor. When it ends in ".weight", the quantised layouts are
  * looked for under the same stem. stacked, when not NULL, is one tensor [experts, parts * rows,
  * cols] for all experts; the role's rows are part number `part` of `parts` of each expert. It is
- * used when it exists. name may be NULL when there is only the stacked form.
+ * used when it exists. name may be NULL when there is only the stacked form. Without a
+ * stacked form, a name with three parts is one tensor with the rows of q, then k, then v.
  *
  * Of several rows for a role the first whose tensor exists counts; if none does, the first. */
 typedef struct {
@@ -169,6 +170,21 @@ enum { TR_GGUF_GATING_REQUIRED = 0, TR_GGUF_GATING_SOFTMAX = 1, TR_GGUF_GATING_S
     {TR_W_BETA, TR_IN_ANY_LAYER, "blk.{l}.ssm_beta.weight", NULL, 0, 1},                        \
     {TR_W_O_NORM, TR_IN_ANY_LAYER, "blk.{l}.ssm_norm.weight", NULL, 0, 1}
 
+/* Gates that are not narrow; the names follow ssm_g of llama.cpp. tr_gguf_kda looks for the first. */
+#define TR_GGUF_KDA_WIDE "blk.{l}.ssm_f.weight"
+#define TR_GGUF_KDA_WIDE_NAMES                                                                  \
+    {TR_W_F, TR_IN_ANY_LAYER, TR_GGUF_KDA_WIDE, NULL, 0, 1},                                    \
+    {TR_W_G, TR_IN_ANY_LAYER, "blk.{l}.ssm_g.weight", NULL, 0, 1}
+
+/* q, k and v: alone, or in one tensor. */
+#define TR_GGUF_QKV_NAMES                                                                       \
+    {TR_W_Q, TR_IN_ANY_LAYER, "blk.{l}.attn_q.weight", NULL, 0, 1},                             \
+    {TR_W_Q, TR_IN_ANY_LAYER, "blk.{l}.attn_qkv.weight", NULL, 0, 3},                           \
+    {TR_W_K, TR_IN_ANY_LAYER, "blk.{l}.attn_k.weight", NULL, 0, 1},                             \
+    {TR_W_K, TR_IN_ANY_LAYER, "blk.{l}.attn_qkv.weight", NULL, 1, 3},                           \
+    {TR_W_V, TR_IN_ANY_LAYER, "blk.{l}.attn_v.weight", NULL, 0, 1},                             \
+    {TR_W_V, TR_IN_ANY_LAYER, "blk.{l}.attn_qkv.weight", NULL, 2, 3}
+
 /* The shared expert of a layer with experts, the feed-forward of one without. */
 #define TR_GGUF_ALWAYS_NAMES                                                                    \
     {TR_W_ALWAYS_GATE, TR_IN_SPARSE_LAYER, "blk.{l}.ffn_gate_shexp.weight", NULL, 0, 1},        \
@@ -201,7 +217,8 @@ void tr_gguf_shared_experts(tr_config *config, tr_channel_spec *experts);
 /* Gives each layer experts, or the dense feed-forward of the leading_dense_block_count first. */
 void tr_gguf_channels(tr_config *config, tr_draft *draft, const tr_channel_spec *experts);
 
-/* Kimi delta attention of a layer, with narrow gates; beta is not doubled. */
+/* Kimi delta attention of a layer; beta is not doubled. Gates are narrow unless the layer has
+ * TR_GGUF_KDA_WIDE. */
 tr_kda_spec tr_gguf_kda(tr_config *config, const tr_model_spec *spec, uint32_t layer);
 
 #endif

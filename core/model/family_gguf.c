@@ -100,7 +100,7 @@ tr_kda_spec tr_gguf_kda(tr_config *c, const tr_model_spec *spec, uint32_t layer)
     k.heads = tr_config_element(c, "attention.head_count", layer, spec->layers_count, 1, 1, 1024);
     k.head_dim = tr_config_u32(c, "kda.head_dim", 1, 1024);
     k.conv_taps = tr_config_u32(c, "ssm.conv_kernel", 2, 16);
-    k.rank = k.head_dim;
+    k.rank = tr_config_has_tensor(c, TR_GGUF_KDA_WIDE, layer) ? 0 : k.head_dim;
     k.terms = tr_head_terms_of(k.heads);
     return k;
 }

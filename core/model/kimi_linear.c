@@ -131,12 +131,15 @@ static const tr_weight_name kimi_names[] = {
 
 /* -- GGUF -- */
 
+#define KIMI_GGUF_KV_B "blk.{l}.attn_kv_b.weight"
+
 /* Key and value sizes of heads are those after expansion of the latent; key_length is that of what
- * the cache holds. Files from before the expansion was cut in two do not have them. */
+ * the cache holds. The expansion is cut in two, in old files not. */
 static tr_mla_spec kimi_read_gguf_mla(tr_config *c, const tr_model_spec *spec, uint32_t layer)
 {
-    tr_mla_spec m = {.rope = TR_ROPE_NONE, .norm_eps = KIMI_LATENT_EPS, .kv_split = true};
+    tr_mla_spec m = {.rope = TR_ROPE_NONE, .norm_eps = KIMI_LATENT_EPS};
 
+    m.kv_split = !tr_config_has_tensor(c, KIMI_GGUF_KV_B, layer);
     m.heads = tr_config_element(c, "attention.head_count", layer, spec->layers_count, 1, 1, 1024);
     m.terms = tr_head_terms_of(m.heads);
     m.q_rank = tr_config_u32_or(c, "attention.q_lora_rank", 0, 0, 65536);
@@ -187,16 +190,16 @@ static const tr_weight_name kimi_gguf_names[] = {
     {TR_W_HEAD, TR_IN_ANY_LAYER, "output.weight", NULL, 0, 1},
     {TR_W_INPUT_NORM, TR_IN_ANY_LAYER, B "attn_norm.weight", NULL, 0, 1},
     {TR_W_POST_NORM, TR_IN_ANY_LAYER, B "ffn_norm.weight", NULL, 0, 1},
-    {TR_W_Q, TR_IN_ANY_LAYER, B "attn_q.weight", NULL, 0, 1},
-    {TR_W_K, TR_IN_ANY_LAYER, B "attn_k.weight", NULL, 0, 1},
-    {TR_W_V, TR_IN_ANY_LAYER, B "attn_v.weight", NULL, 0, 1},
+    TR_GGUF_QKV_NAMES,
     {TR_W_O, TR_IN_ANY_LAYER, B "attn_output.weight", NULL, 0, 1},
     TR_GGUF_KDA_NAMES,
+    TR_GGUF_KDA_WIDE_NAMES,
     {TR_W_Q_A, TR_IN_ANY_LAYER, B "attn_q_a.weight", NULL, 0, 1},
     {TR_W_Q_A_NORM, TR_IN_ANY_LAYER, B "attn_q_a_norm.weight", NULL, 0, 1},
     {TR_W_Q_B, TR_IN_ANY_LAYER, B "attn_q_b.weight", NULL, 0, 1},
     {TR_W_KV_A, TR_IN_ANY_LAYER, B "attn_kv_a_mqa.weight", NULL, 0, 1},
     {TR_W_KV_A_NORM, TR_IN_ANY_LAYER, B "attn_kv_a_norm.weight", NULL, 0, 1},
+    {TR_W_KV_B, TR_IN_ANY_LAYER, KIMI_GGUF_KV_B, NULL, 0, 1},
     {TR_W_K_B, TR_IN_ANY_LAYER, B "attn_k_b.weight", NULL, 0, 1},
     {TR_W_V_B, TR_IN_ANY_LAYER, B "attn_v_b.weight", NULL, 0, 1},
     {TR_W_ROUTER, TR_IN_SPARSE_LAYER, B "ffn_gate_inp.weight", NULL, 0, 1},

@@ -217,6 +217,12 @@ static tr_status model_bind_one(tr_model *m, tr_weight_reader *r, uint32_t layer
     if (place.stacked)
         return tr_weight_read_stacked(r, place.name, m->draft.layers[layer].channel.experts, expert,
                                       place.row->parts, place.row->part, rows, cols, slot, err);
+    if (place.row->stacked == NULL && place.row->parts > 1) {
+        uint32_t first = 0,
+                 all = tr_role_fused_rows(&m->draft.spec, &m->draft.layers[layer], role, &first);
+
+        return tr_weight_read_rows(r, place.name, all, first, rows, cols, slot, err);
+    }
     return tr_weight_read(r, place.name, rows, cols, slot, err);
 }
 
@@ -525,7 +531,7 @@ static tr_status model_read_gguf(tr_model *m, const tr_gguf *g, tr_error *err)
     status = model_choose_family(m, tr_gguf_name(g), key, architecture, true, err);
     if (status != TR_OK)
         return status;
-    tr_config_init_gguf(&config, g, architecture);
+    tr_config_init_gguf(&config, g, m->checkpoint, architecture);
     status = m->form->read(&m->draft, &config, err);
     tr_config_teardown(&config);
     if (status == TR_OK)

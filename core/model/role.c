@@ -287,6 +287,21 @@ bool tr_role_shape(const tr_model_spec *spec, const tr_layer_spec *l, tr_weight_
     return false;
 }
 
+uint32_t tr_role_fused_rows(const tr_model_spec *spec, const tr_layer_spec *l, tr_weight_role role,
+                            uint32_t *first)
+{
+    static const tr_weight_role order[] = {TR_W_Q, TR_W_K, TR_W_V};
+    uint32_t all = 0, rows, cols;
+
+    for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
+        if (order[i] == role)
+            *first = all;
+        if (tr_role_shape(spec, l, order[i], &rows, &cols))
+            all += rows;
+    }
+    return all;
+}
+
 /* One limit: value in [min, max]. */
 static tr_status spec_range(const char *file, const char *what, uint32_t layer, uint64_t value,
                             uint64_t min, uint64_t max, tr_error *err)

@@ -23,6 +23,11 @@ uint32_t tr_role_count(const tr_layer_spec *layer, tr_weight_role role);
 bool tr_role_shape(const tr_model_spec *spec, const tr_layer_spec *layer, tr_weight_role role,
                    uint32_t *rows, uint32_t *cols);
 
+/* Of a layer whose q, k and v are one tensor, in this order: its rows. *first is the first row of
+ * one of these roles. */
+uint32_t tr_role_fused_rows(const tr_model_spec *spec, const tr_layer_spec *layer,
+                            tr_weight_role role, uint32_t *first);
+
 /* Refuses a spec that the actors and kernels cannot compute: limits, and relations between sizes.
  * file stands in errors. */
 tr_status tr_spec_check(const tr_model_spec *spec, const char *file, tr_error *err);

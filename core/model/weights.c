@@ -133,6 +133,17 @@ tr_status tr_weight_read(tr_weight_reader *r, const char *name, uint32_t rows, u
                          : weights_absent(r, name, rows, cols, err);
 }
 
+tr_status tr_weight_read_rows(tr_weight_reader *r, const char *name, uint32_t all, uint32_t first,
+                              uint32_t rows, uint32_t cols, tr_weight *out, tr_error *err)
+{
+    tr_weight whole;
+
+    tr_status status = tr_weight_read(r, name, all, cols, &whole, err);
+    if (status == TR_OK)
+        *out = tr_weight_slice(&whole, first, rows, 0, cols);
+    return status;
+}
+
 tr_status tr_weight_read_stacked(tr_weight_reader *r, const char *name, uint32_t experts,
                                  uint32_t index, uint32_t parts, uint32_t part, uint32_t rows,
                                  uint32_t cols, tr_weight *out, tr_error *err)

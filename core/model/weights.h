@@ -42,6 +42,11 @@ bool tr_weight_exists(const tr_weight_reader *reader, const char *name);
 tr_status tr_weight_read(tr_weight_reader *reader, const char *name, uint32_t rows, uint32_t cols,
                          tr_weight *out, tr_error *err);
 
+/* Rows [first, first + rows) of a tensor that has `all` rows. errors  likewise */
+tr_status tr_weight_read_rows(tr_weight_reader *reader, const char *name, uint32_t all,
+                              uint32_t first, uint32_t rows, uint32_t cols, tr_weight *out,
+                              tr_error *err);
+
 /* Expert index of a tensor [experts, parts * rows, cols], of which part number part. */
 tr_status tr_weight_read_stacked(tr_weight_reader *reader, const char *name, uint32_t experts,
                                  uint32_t index, uint32_t parts, uint32_t part, uint32_t rows,

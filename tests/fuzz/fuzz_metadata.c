@@ -25,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         tr_config config;
 
         if (family != NULL) {
-            tr_config_init_gguf(&config, g, architecture);
+            tr_config_init_gguf(&config, g, NULL, architecture);
             tr_status status = family->gguf.read(&draft, &config, &err);
             tr_config_teardown(&config);
             draft.spec.layers = draft.layers;
