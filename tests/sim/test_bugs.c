@@ -6,6 +6,7 @@
 #include "tests/sim/tiny_model.h"
 
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,41 +14,69 @@
 
 static char model[64];
 
-/* Runs seeds with a bug until one fails, in a process of its own: a bug may end in an assertion. */
-static void look_for(sim_bug bug)
+static const int crashes[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+#define CRASHES_COUNT (sizeof(crashes) / sizeof(crashes[0]))
+
+/* Runs seeds with a bug until one fails, in a process of its own: a bug may end in an assertion.
+ * *seed: the one that runs, in memory that the parent sees, too. */
+static void look_for(sim_bug bug, uint64_t *seed)
 {
-    static const int crashes[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE};
     sim_options options = {.model = model, .bug = bug};
     sim_result r = {.failed = false};
-    for (size_t i = 0; i < sizeof(crashes) / sizeof(crashes[0]); i++)
+    for (size_t i = 0; i < CRASHES_COUNT; i++)
         signal(crashes[i], SIG_DFL); /* cmocka's handlers would go on with the tests here */
-    for (uint64_t seed = 1; seed <= BUG_SEEDS; seed++) {
-        sim_run(&options, seed, &r);
+    for (*seed = 1; *seed <= BUG_SEEDS; (*seed)++) {
+        sim_run(&options, *seed, &r);
         if (!r.failed)
             continue;
         fprintf(stderr, "# %s is found by seed %llu: %s\n", sim_bug_name(bug),
-                (unsigned long long)seed, r.text);
+                (unsigned long long)*seed, r.text);
         _exit(1);
     }
     _exit(0);
 }
 
+static bool is_a_crash(int status)
+{
+    for (size_t i = 0; i < CRASHES_COUNT; i++)
+        if (WIFSIGNALED(status) && WTERMSIG(status) == crashes[i])
+            return true;
+    return false;
+}
+
+/* It was the bug that was found: the same seed without it goes well. */
+static void check_without_bug(uint64_t seed)
+{
+    const sim_options options = {.model = model};
+    sim_result r = {.failed = false};
+    sim_run(&options, seed, &r);
+    if (r.failed)
+        fail_msg("seed %llu fails without a bug: %s", (unsigned long long)seed, r.text);
+}
+
 static void every_planted_bug_is_found(void **state)
 {
+    uint64_t *seed =
+        mmap(NULL, sizeof(*seed), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     (void)state;
+    assert_true(seed != MAP_FAILED);
     for (int bug = SIM_BUG_NONE + 1; bug < SIM_BUGS_COUNT; bug++) {
         int status = 0;
         fflush(NULL);
         pid_t child = fork();
         assert_true(child >= 0);
         if (child == 0)
-            look_for((sim_bug)bug);
+            look_for((sim_bug)bug, seed);
         assert_true(waitpid(child, &status, 0) == child);
-        if (WIFSIGNALED(status))
-            fprintf(stderr, "# %s is found by a crash\n", sim_bug_name((sim_bug)bug));
-        if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
-            fail_msg("%s is not found by any of %d seeds", sim_bug_name((sim_bug)bug), BUG_SEEDS);
+        if (is_a_crash(status))
+            fprintf(stderr, "# %s is found by seed %llu: a crash\n", sim_bug_name((sim_bug)bug),
+                    (unsigned long long)*seed);
+        else if (!WIFEXITED(status) || WEXITSTATUS(status) != 1)
+            fail_msg("%s is not found by any of %d seeds (status %d)", sim_bug_name((sim_bug)bug),
+                     BUG_SEEDS, status);
+        check_without_bug(*seed);
     }
+    (void)munmap(seed, sizeof(*seed));
 }
 
 int main(void)
