@@ -45,7 +45,7 @@ def main():
     golden = load_file(f"{folder}/golden.safetensors")
     own = SolarOpen2(config, {name: as_numpy(value) for name, value in tensors.items()})
     other = transformers_run(config, tensors)
-    worst = 0
+    good = True
     for key in sorted(golden):
         if not key.endswith(".input_ids"):
             continue
@@ -53,13 +53,13 @@ def main():
         ids, expected = golden[key].tolist(), golden[f"{prompt}.logits"]
         error = row_error(own.run(ids)[0], expected)
         text = f"{prompt}: {len(ids)} tokens, solar_open2.py {error:.1e}"
-        worst = max(worst, error)
+        good &= bool(error < BOUND)  # not so for NaN
         if other is not None:
             error = row_error(other(ids)[0], expected)
             text += f", transformers {error:.1e}"
-            worst = max(worst, error)
+            good &= bool(error < BOUND)
         print(text, flush=True)
-    sys.exit(0 if worst < BOUND else 1)
+    sys.exit(0 if good else 1)
 
 
 if __name__ == "__main__":
