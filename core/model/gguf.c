@@ -285,7 +285,7 @@ static tr_status gguf_tensor_size(const tr_gguf *g, tr_gguf_tensor *t, tr_error 
     uint64_t elements, bytes;
 
     if (!gguf_type_block(t->type, &elements, &bytes))
-        return tr_fail(err, TR_E_INVALID, "%s: tensor %s: type %u is not a known block format",
+        return tr_fail(err, TR_E_INVALID, "%s: tensor %s: type %u, expected a block format of GGUF",
                        g->name, t->name, t->type);
     if (t->dims[0] % elements != 0)
         return tr_fail(err, TR_E_INVALID,

@@ -35,6 +35,8 @@ SECONDS, SECONDS_SANITIZED = 10, 120  # none takes one on an idle machine; a han
 ADDRESS_SPACE = 4 << 30  # most of it is what libraries reserve
 RESIDENT = 512 << 20  # bytes, of a process that opens a model of half a megabyte
 LOGGED = re.compile(r"\d\d:\d\d:\d\d\.\d+ (info|warn) ")  # what looks odd, said before the verdict
+# A sentence about a tensor says what it should have been, or which bound it breaks.
+EXPECTATION = re.compile(r"expected|, the file has \d+|, where the index puts it")
 RESIDENT_SANITIZED = 1 << 30  # shadow memory and freed blocks count
 
 
@@ -88,6 +90,8 @@ class Runner:
         if len(lines) != 1 or not said.startswith("troupe: ") or re.search(r"[\x00-\x1f\x7f]", said):
             trouble.append(f"{len(lines)} lines, expected one that begins with 'troupe: '")
         trouble += [f"{name!r} is not named" for name in case.names if name not in said]
+        if ": tensor " in said and not EXPECTATION.search(said):
+            trouble.append("it does not say what was expected")
         if resident > bound:
             trouble.append(f"{resident >> 20} MiB resident, expected at most {bound >> 20}")
         return f"troupe {arguments[0]}: {'; '.join(trouble)}: {text[-1500:]}" if trouble else None
