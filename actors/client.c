@@ -81,6 +81,11 @@ tr_status tr_client_open(tr_client **out, tr_cluster *cluster, void (*wake)(void
     return TR_OK;
 }
 
+uint64_t cluster_client_bytes(void)
+{
+    return sizeof(tr_client) + tr_runtime_port_bytes(CLIENT_PORT_SLOTS);
+}
+
 void cluster_free_client(tr_client *client)
 {
     tr_buf_unref(client->rows);

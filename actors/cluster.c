@@ -41,18 +41,28 @@ static uint32_t cluster_poll_transport(void *ctx)
     return c->transport_ops->poll(c->transport);
 }
 
+static tr_status cluster_find_transport(tr_cluster *c, tr_error *err)
+{
+    const tr_placement *p = c->placement;
+    const tr_cluster_hand *hand = c->options.hand;
+
+    if (p->nodes_count == 1)
+        return TR_OK;
+    c->transport_ops = hand != NULL ? hand->transport : tr_transport_find(p->transport);
+    if (c->transport_ops == NULL)
+        return tr_fail(err, TR_E_NOTSUP, "%s: transport: \"%s\" is not in this build", p->source,
+                       p->transport);
+    return TR_OK;
+}
+
 static tr_status cluster_open_transport(tr_cluster *c, tr_error *err)
 {
     const tr_placement *p = c->placement;
     const tr_cluster_hand *hand = c->options.hand;
     char loop_name[64];
 
-    if (c->placement->nodes_count == 1)
-        return TR_OK;
-    c->transport_ops = hand != NULL ? hand->transport : tr_transport_find(p->transport);
     if (c->transport_ops == NULL)
-        return tr_fail(err, TR_E_NOTSUP, "%s: transport: \"%s\" is not in this build", p->source,
-                       p->transport);
+        return TR_OK;
     const char *options =
         hand != NULL ? hand->transport_options : p->nodes[c->node_index].transport_options;
     if (hand == NULL && strcmp(p->transport, "loop") == 0 && options[0] == '\0') {
@@ -141,8 +151,10 @@ tr_status tr_cluster_open(tr_cluster **out, const tr_placement *placement, uint3
     pthread_mutex_init(&c->hops.lock, NULL);
     c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 
-    tr_status status = c->wake_fd >= 0 ? cluster_open_model(c, err)
+    tr_status status = c->wake_fd >= 0 ? cluster_find_transport(c, err)
                                        : tr_fail(err, TR_E_NOMEM, "eventfd: %s", strerror(errno));
+    if (status == TR_OK)
+        status = cluster_open_model(c, err);
     if (status == TR_OK && (status = cluster_count_memory(c, err)) == TR_E_NOMEM &&
         c->options.hand == NULL)
         tr_budget_print(&c->budget, stderr);

@@ -22,6 +22,7 @@ typedef struct {
     void (*progress)(void *ctx, const char *what, uint64_t done_bytes, uint64_t total_bytes);
     void *progress_ctx;          /* progress may be NULL */
     bool may_join; /* when the cluster runs already, come back to it under its placement of now */
+    uint64_t front_end_bytes; /* what stands before the node takes, or may take; counted with it */
     const tr_cluster_hand *hand; /* borrowed; NULL: threads, sockets and the machine's clock */
 } tr_cluster_options;
 
@@ -88,7 +89,7 @@ typedef struct {
     uint64_t steps, prompt_tokens, generated_tokens, requests_finished, requests_failed;
     uint64_t cached_tokens;             /* of prompts, that did not have to be computed */
     uint32_t buffers_free, buffers_max; /* message buffers of this node */
-    uint64_t memory_bytes; /* taken by actors and message buffers; never above the budget */
+    uint64_t memory_bytes; /* taken, or kept for what may come; never above the budget */
 } tr_cluster_stat;
 
 /* Thread: any; figures are relaxed counters. Request figures are zero on nodes without batcher. */

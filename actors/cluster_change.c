@@ -54,6 +54,13 @@ static void leases_close(cluster_leases *leases)
     free(leases->pages);
 }
 
+uint64_t cluster_change_bytes(const tr_cluster *c)
+{
+    uint64_t leases = sizeof(tr_lease_view) + pages_per_sequence(c) * sizeof(uint8_t *);
+    return c->node.limits.sequences_max *
+           (sizeof(uint32_t) + sizeof(tr_sequence_place) + sizeof(cluster_warm) + 2 * leases);
+}
+
 tr_status cluster_change_open(tr_cluster *c, tr_error *err)
 {
     cluster_change *change = &c->change;

@@ -59,6 +59,11 @@ static uint64_t hops_shortest(tr_cluster *c, uint32_t node)
     return best;
 }
 
+uint64_t cluster_hops_bytes(void)
+{
+    return tr_runtime_port_bytes(HOPS_PORT_SIZE);
+}
+
 bool cluster_hops_measure(tr_cluster *c, uint64_t hop_ns[TR_NODES_MAX])
 {
     cluster_hops *h = &c->hops;

@@ -177,6 +177,18 @@ static void cluster_list_actors(tr_cluster *c)
         cluster_add_actor(c, &tr_batcher_ops, TR_ACTOR_BATCHER, 0, 0, tr_batcher_count);
 }
 
+/* Actors, all ports that there can be, and what the workers need. */
+static uint64_t cluster_runtime_bytes(const tr_cluster *c)
+{
+    uint64_t bytes = tr_runtime_bytes(c->placement->nodes[c->node_index].workers,
+                                      c->placement->nodes_count - 1) +
+                     TR_NODE_CLIENTS_MAX * cluster_client_bytes() + cluster_hops_bytes();
+
+    for (uint32_t i = 0; i < c->actors_count; i++)
+        bytes += tr_runtime_actor_bytes(c->actors[i].ops);
+    return bytes;
+}
+
 void cluster_count_fixed(const tr_cluster *c, tr_budget *budget)
 {
     tr_pool_class classes[4];
@@ -184,6 +196,13 @@ void cluster_count_fixed(const tr_cluster *c, tr_budget *budget)
     cluster_pool_classes(c, classes);
     tr_budget_add(budget, "message buffers", "limits.step_rows", tr_pool_bytes(classes, 4));
     tr_budget_add(budget, "counters of experts", "", tr_expert_heat_bytes(&c->shape));
+    tr_budget_add(budget, "runtime (mailboxes, trace rings)", "", cluster_runtime_bytes(c));
+    tr_budget_add(budget, "changes of placement", "limits.context", cluster_change_bytes(c));
+    if (c->transport_ops != NULL)
+        tr_budget_add(budget, "transport (what waits for buffers)", "",
+                      c->transport_ops->bytes(c->placement->nodes_count));
+    if (c->options.front_end_bytes > 0)
+        tr_budget_add(budget, "front end (connections, bodies)", "", c->options.front_end_bytes);
     if (cluster_stream_bytes(c) > 0)
         tr_budget_add(budget, "weights on their way", "", cluster_stream_bytes(c));
 }
@@ -279,7 +298,6 @@ tr_status cluster_take_memory(tr_cluster *c, tr_error *err)
     if (status != TR_OK)
         return status;
     c->pool_count = tr_pool_free_count(c->pool);
-    c->pool_bytes = tr_pool_bytes(classes, 4);
     tr_runtime_config config = {.node_name = self->name,
                                 .node_index = c->node_index,
                                 .workers_count = self->workers,
@@ -311,9 +329,11 @@ tr_status cluster_take_memory(tr_cluster *c, tr_error *err)
 
 uint64_t cluster_memory_taken(tr_cluster *c)
 {
-    uint64_t bytes = c->pool_bytes + tr_expert_heat_bytes(&c->shape) +
-                     tr_weight_store_bytes(c->store) + cluster_stream_bytes(c);
+    tr_budget fixed;
 
+    tr_budget_init(&fixed, "", 0);
+    cluster_count_fixed(c, &fixed);
+    uint64_t bytes = tr_budget_total(&fixed) + tr_weight_store_bytes(c->store);
     pthread_mutex_lock(&c->lock); /* a view that was replaced is freed soon after */
     const tr_node_context *n = &c->view->node;
     bytes += n->pages_max * n->kv.page_present + n->limits.sequences_max * n->kv.state_present;

@@ -152,7 +152,6 @@ struct tr_cluster {
     uint32_t teams_count;
     tr_pool *pool;
     uint32_t pool_count; /* buffers in it */
-    uint64_t pool_bytes;
     tr_runtime *runtime;
     const tr_transport_ops *transport_ops; /* NULL in a cluster of one node */
     tr_transport *transport;
@@ -238,6 +237,7 @@ void cluster_view_free(tr_cluster *c, cluster_view *view);
 /* cluster_change.c: what the coordinator asks of each node; see the diagram there. Any thread. */
 tr_status cluster_change_open(tr_cluster *c, tr_error *err);
 void cluster_change_close(tr_cluster *c);
+uint64_t cluster_change_bytes(const tr_cluster *c); /* that open takes */
 
 /* Begins to load a plan (tr_plan_encode); nothing to do when it has begun. What another has left
  * that has been prepared is freed first.
@@ -308,6 +308,7 @@ void cluster_note_kernels(const tr_cluster *c);
  * false when somebody measures already. */
 tr_status cluster_hops_open(tr_cluster *c, tr_error *err);
 bool cluster_hops_measure(tr_cluster *c, uint64_t hop_ns[TR_NODES_MAX]);
+uint64_t cluster_hops_bytes(void);
 
 /* cluster_memory.c: whether this node changes the placement when another is lost. */
 bool cluster_recovers(const tr_cluster *c);
@@ -388,5 +389,6 @@ void cluster_peer_lost(tr_cluster *c, uint32_t node, const char *reason);
 
 /* client.c */
 void cluster_free_client(tr_client *client);
+uint64_t cluster_client_bytes(void); /* of each */
 
 #endif

@@ -61,7 +61,6 @@ void cluster_view_count_parts(const tr_cluster *c, cluster_view *view)
         c->actors[i].count(&view->node, &arena, &view->parts);
     }
     cluster_count_fixed(c, &view->parts);
-    tr_budget_add(&view->parts, "counters of experts", "", tr_expert_heat_bytes(&c->shape));
 }
 
 static void view_on_packed(void *ctx, uint64_t packed_bytes)

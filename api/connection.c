@@ -320,6 +320,11 @@ static void connection_on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t
         connection_keep_ahead(c, buf->base + used, (size_t)size - used);
 }
 
+size_t tr_connection_bytes(void)
+{
+    return sizeof(tr_connection) + 2 * TR_CONNECTION_OUTPUT_MAX + AHEAD_MAX;
+}
+
 tr_status tr_connection_accept(tr_connection **out, const tr_connection_config *config,
                                uv_stream_t *listener)
 {

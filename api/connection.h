@@ -40,6 +40,9 @@ typedef struct {
     void (*closed)(void *ctx, tr_connection *c);
 } tr_connection_config;
 
+/* The most that one takes, but for the body of its request. */
+size_t tr_connection_bytes(void);
+
 /* Takes a connection from a listener. On failure nothing is left. */
 tr_status tr_connection_accept(tr_connection **out, const tr_connection_config *config,
                                uv_stream_t *listener);

@@ -315,6 +315,13 @@ static void server_end_loop(tr_server *s)
     (void)status;
 }
 
+uint64_t tr_server_bytes(void)
+{
+    /* Bodies are compared with their limit when one of them has grown already. */
+    return sizeof(tr_server) + CONNECTIONS_MAX_DEFAULT * tr_connection_bytes() +
+           BODIES_SIZE_MAX_DEFAULT + BODY_SIZE_MAX_DEFAULT;
+}
+
 tr_status tr_server_open(tr_server **out, const tr_server_config *config, tr_error *err)
 {
     assert(config->stop_tokens_count <= TR_STOP_TOKENS_MAX);

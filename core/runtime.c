@@ -17,14 +17,45 @@
 
 static_assert(TR_WORKERS_MAX < 255, "worker numbers and 255 share eight bits of a trace id");
 
+static size_t runtime_lines(size_t size)
+{
+    return (size + TR_CACHE_LINE - 1) & ~(size_t)(TR_CACHE_LINE - 1);
+}
+
 /* Zeroed memory on lines of its own; the size is rounded up to whole lines. */
 static void *runtime_take(size_t size)
 {
-    size = (size + TR_CACHE_LINE - 1) & ~(size_t)(TR_CACHE_LINE - 1);
+    size = runtime_lines(size);
     void *memory = aligned_alloc(TR_CACHE_LINE, size);
     if (memory != NULL)
         memset(memory, 0, size);
     return memory;
+}
+
+uint64_t tr_runtime_bytes(uint32_t workers_count, uint32_t other_nodes)
+{
+    uint64_t worker = sizeof(tr_worker) + TR_TIMERS_MAX * sizeof(tr_timer) +
+                      tr_trace_bytes(TR_WORKER_TRACE_EVENTS);
+    return runtime_lines(sizeof(tr_runtime)) + runtime_lines(TR_WAITING_MAX * sizeof(tr_waiting)) +
+           workers_count * worker + other_nodes * tr_mailbox_bytes(TR_OUTGOING_SLOTS);
+}
+
+/* One receive, the init of a restart, and the word to the batcher between them. */
+static uint32_t runtime_outbox_max(const tr_actor_ops *ops)
+{
+    return 2 * ops->outbox_slots + 1;
+}
+
+uint64_t tr_runtime_actor_bytes(const tr_actor_ops *ops)
+{
+    return tr_runtime_port_bytes(ops->mailbox_slots) +
+           runtime_lines(runtime_outbox_max(ops) * sizeof(tr_outbox_entry)) +
+           runtime_lines(ops->state_size > 0 ? ops->state_size : 1);
+}
+
+uint64_t tr_runtime_port_bytes(uint32_t slots)
+{
+    return runtime_lines(sizeof(tr_local)) + tr_mailbox_bytes(slots);
 }
 
 static uint64_t runtime_clock(void *ctx)
@@ -176,8 +207,7 @@ tr_status tr_runtime_spawn(tr_runtime *rt, tr_actor_id id, const char *name,
         return status;
     local->ops = ops;
     local->config = config;
-    /* One receive, the init of a restart, and the word to the batcher between them. */
-    local->outbox_max = 2 * ops->outbox_slots + 1;
+    local->outbox_max = runtime_outbox_max(ops);
     local->outbox = runtime_take(local->outbox_max * sizeof(*local->outbox));
     local->state = runtime_take(ops->state_size > 0 ? ops->state_size : 1);
     if (local->outbox == NULL || local->state == NULL) {

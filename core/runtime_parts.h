@@ -31,6 +31,8 @@
 #define TR_BATCH_MAX      64   /* messages that an actor handles before others have their turn */
 #define TR_WAITING_NONE   UINT32_MAX
 
+#define TR_WORKER_TRACE_EVENTS (1u << 15) /* of each worker: 1 MiB of the newest events */
+
 #define TR_NEWS_UP 16 /* shift in tr_local.peers_news */
 
 static_assert(TR_NODES_MAX <= TR_NEWS_UP, "nodes that went and nodes that came share 32 bits");

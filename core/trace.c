@@ -50,6 +50,12 @@ uint64_t tr_clock_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+size_t tr_trace_bytes(uint32_t events_max)
+{
+    size_t size = sizeof(trace_ring) + (size_t)events_max * sizeof(trace_slot);
+    return (size + TRACE_LINE - 1) & ~(size_t)(TRACE_LINE - 1);
+}
+
 tr_status tr_trace_attach(const char *name, uint32_t events_max, tr_error *err)
 {
     assert(trace_mine == NULL);
@@ -57,8 +63,7 @@ tr_status tr_trace_attach(const char *name, uint32_t events_max, tr_error *err)
         return tr_fail(err, TR_E_INVALID,
                        "trace: ring of %u events, expected a power of two from 2 to %u", events_max,
                        1u << 24);
-    size_t size = sizeof(trace_ring) + (size_t)events_max * sizeof(trace_slot);
-    size = (size + TRACE_LINE - 1) & ~(size_t)(TRACE_LINE - 1);
+    size_t size = tr_trace_bytes(events_max);
     trace_ring *ring = aligned_alloc(TRACE_LINE, size);
     if (ring == NULL)
         return tr_fail(err, TR_E_NOMEM, "trace: no memory for a ring of %u events", events_max);

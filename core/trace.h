@@ -41,6 +41,9 @@ typedef struct {
  * errors  TR_E_INVALID events_max; TR_E_NOMEM no memory, or TR_TRACE_RINGS_MAX threads have one */
 tr_status tr_trace_attach(const char *name, uint32_t events_max, tr_error *err);
 
+/* Bytes of such a ring. */
+size_t tr_trace_bytes(uint32_t events_max);
+
 /* Gives the ring back when the thread ends; its events are gone then. */
 void tr_trace_detach(void);
 

@@ -21,10 +21,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define WORKER_TRACE_EVENTS (1u << 15) /* 1 MiB of the newest events */
-#define WORKER_TIMER_RETRY  100000u    /* ns; after a TIMER found its mailbox full */
-#define WORKER_BLOCKED_NS   50000u     /* longest sleep while an outbox or a list waits for room */
-#define WORKER_ALONE_NS     50000000u  /* longest sleep without pollers: somebody always wakes us */
+#define WORKER_TIMER_RETRY 100000u   /* ns; after a TIMER found its mailbox full */
+#define WORKER_BLOCKED_NS  50000u    /* longest sleep while an outbox or a list waits for room */
+#define WORKER_ALONE_NS    50000000u /* longest sleep without pollers: somebody always wakes us */
 
 static void worker_relax(void)
 {
@@ -347,7 +346,7 @@ void *tr_worker_main(void *arg)
     snprintf(name, sizeof(name), "%s/worker%u", rt->node_name, worker->index);
 
     tr_error err;
-    if (tr_trace_attach(name, WORKER_TRACE_EVENTS, &err) != TR_OK)
+    if (tr_trace_attach(name, TR_WORKER_TRACE_EVENTS, &err) != TR_OK)
         tr_log(TR_LOG_WARN, NULL, "trace_off", "thread=%s reason=\"%s\"", name, err.text);
     /* acquire: pairs with tr_runtime_stop. */
     while (!atomic_load_explicit(&rt->stopping, memory_order_acquire)) {

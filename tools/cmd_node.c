@@ -95,6 +95,11 @@ static tr_status node_open_server(node_state *n, tr_error *err)
     return tr_server_open(&n->server, &config, err);
 }
 
+static bool node_serves_api(const node_state *n)
+{
+    return n->placement.batcher_node == n->index && n->placement.api_port != 0;
+}
+
 static tr_status node_open(node_state *n, const tr_cli_args *args, tr_error *err)
 {
     const char *name = tr_cli_get(args, "name");
@@ -113,6 +118,8 @@ static tr_status node_open(node_state *n, const tr_cli_args *args, tr_error *err
                        "%s: transport: \"loop\" is inside one process, expected ucx or nng",
                        n->placement.source);
     tr_log_set_node(name);
+    if (node_serves_api(n))
+        options_of_cluster.front_end_bytes = tr_server_bytes();
     status = tr_cluster_open(&n->cluster, &n->placement, n->index, &options_of_cluster, err);
     if (status != TR_OK)
         return status;
@@ -121,7 +128,7 @@ static tr_status node_open(node_state *n, const tr_cli_args *args, tr_error *err
     tr_admin_load_register(n->cluster);
     tr_admin_rebalance_register(n->cluster);
     tr_admin_snapshot_register(n->cluster);
-    if (n->placement.batcher_node == n->index && n->placement.api_port != 0)
+    if (node_serves_api(n))
         status = node_open_server(n, err);
     return status;
 }

@@ -40,6 +40,10 @@ typedef struct {
 typedef struct {
     const char *name; /* "loop", "ucx", "nng" */
 
+    /* What a memory budget counts of a transport in a cluster of so many nodes: the most that it
+     * keeps beside the pool, its library's memory with it. */
+    uint64_t (*bytes)(uint32_t nodes_count);
+
     tr_status (*open)(tr_transport **out, const tr_transport_config *config, tr_error *err);
 
     /* This node's address as opaque bytes: address [size_max] is filled, *size set. */

@@ -1,6 +1,8 @@
 /* test_server.c - the endpoints: what is answered, whole and streamed, and what is refused. */
 #include "tests/api/scripted_server.h"
 
+#include "api/connection.h"
+
 /* -- small endpoints -- */
 
 typedef struct {
@@ -435,11 +437,20 @@ static void a_failure_in_a_stream_is_an_event(void **state)
     stop(server);
 }
 
+/* 128 connections, and 64 MiB of bodies of which one may grow by its 8 before it is noticed. */
+static void what_is_counted_holds_all_connections_and_bodies(void **state)
+{
+    (void)state;
+    assert_true(tr_server_bytes() >= (64u << 20) + (8u << 20) + 128 * tr_connection_bytes());
+    assert_true(tr_connection_bytes() >= 2 * TR_CONNECTION_OUTPUT_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(endpoints_answer_and_everything_else_is_refused),
         cmocka_unit_test(head_is_get_without_a_body),
+        cmocka_unit_test(what_is_counted_holds_all_connections_and_bodies),
         cmocka_unit_test(a_degraded_cluster_answers_and_says_what_is_missing),
         cmocka_unit_test(a_cluster_that_does_not_serve_is_503_with_a_reason),
         cmocka_unit_test(a_completion_is_answered_whole),

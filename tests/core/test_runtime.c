@@ -1,6 +1,8 @@
 /* test_runtime.c - one node: order, back-pressure, ports, timers, dead peers, stopping. */
 #include "tests/core/runtime_fixture.h"
 
+#include "core/mailbox.h"
+
 #define PORT   1u
 #define SOURCE 2u
 #define SINK   3u
@@ -532,6 +534,22 @@ static void each_hop_is_stamped_where_it_begins_and_where_it_ends(void **state)
     tr_runtime_close(rt);
 }
 
+/* A change of the sizes that open and spawn take has to be made in what is counted, too. */
+static void what_is_counted_grows_with_what_is_taken(void **state)
+{
+    (void)state;
+    tr_actor_ops small = {.mailbox_slots = 64, .outbox_slots = 1, .state_size = 64};
+    tr_actor_ops large = {.mailbox_slots = 4096, .outbox_slots = 1, .state_size = 64 + 6400};
+
+    assert_true(tr_runtime_bytes(1, 0) > TR_ACTORS_MAX * 100); /* the directory */
+    assert_true(tr_runtime_bytes(3, 0) - tr_runtime_bytes(1, 0) > 2 * tr_trace_bytes(1u << 15));
+    assert_int_equal(tr_runtime_bytes(1, 3) - tr_runtime_bytes(1, 0), 3 * tr_mailbox_bytes(1024));
+    assert_true(tr_runtime_port_bytes(4096) > tr_mailbox_bytes(4096));
+    assert_true(tr_runtime_actor_bytes(&small) > tr_runtime_port_bytes(64) + small.state_size);
+    assert_int_equal(tr_runtime_actor_bytes(&large) - tr_runtime_actor_bytes(&small),
+                     tr_mailbox_bytes(4096) - tr_mailbox_bytes(64) + 6400);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -546,6 +564,7 @@ int main(void)
         cmocka_unit_test(a_dead_peer_is_told_to_everybody_once),
         cmocka_unit_test(stopping_while_messages_fly_ends_and_gives_all_buffers_back),
         cmocka_unit_test(a_runtime_that_never_started_closes),
+        cmocka_unit_test(what_is_counted_grows_with_what_is_taken),
         cmocka_unit_test(what_is_wrong_before_start_is_refused_with_a_name),
         cmocka_unit_test(statistics_and_names_tell_what_happened),
         cmocka_unit_test(each_hop_is_stamped_where_it_begins_and_where_it_ends),

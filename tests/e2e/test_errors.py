@@ -14,7 +14,7 @@ MODEL = ROOT / "models" / "tiny-solar-nvfp4"
 TIMEOUT_S = 60 * SLOWNESS
 
 
-def expect_sentence(troupe, arguments, words):
+def expect_sentence(troupe, arguments, words, table=()):
     process = subprocess.Popen(
         [*troupe.command, *map(str, arguments)],
         stdin=subprocess.DEVNULL,
@@ -38,6 +38,8 @@ def expect_sentence(troupe, arguments, words):
     sentences = [line for line in errors.splitlines() if line.startswith("troupe")]
     if not any(all(word in sentence for word in words) for sentence in sentences):
         return f"no sentence names {words}\n{errors}"
+    if not all(word in errors for word in table):
+        return f"{table} are not in the table\n{errors}"
     return None
 
 
@@ -58,11 +60,11 @@ def main():
     tap, troupe = Tap(), Troupe()
     path = troupe.path / "placement.yaml"
 
-    def launch(words, model=MODEL, ports=None, tail="", text=None):
+    def launch(words, model=MODEL, ports=None, tail="", text=None, table=()):
         path.write_text(
             text or placement_text(model, "ucx", ports or free_ports(3), 2, tail=tail)
         )
-        return expect_sentence(troupe, ["launch", path], words)
+        return expect_sentence(troupe, ["launch", path], words, table)
 
     def occupied(index, words):
         with socket.socket() as holder:
@@ -96,6 +98,7 @@ def main():
         lambda: launch(
             ["node0"],
             text=placement_text(MODEL, "ucx", free_ports(3), 2, ["memory: 4 MiB"]),
+            table=["kv pages", "runtime", "transport", "front end", "4 MiB\n", "too much by"],
         ),
     )
     tap.done()

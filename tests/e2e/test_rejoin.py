@@ -166,7 +166,7 @@ def stood_still():
 
 def missed():
     """Nobody has room for its share: nothing is served until it is there again."""
-    with Cluster(MODEL, separate=True, node_lines=["memory: 100 MiB"], tail=STAY) as cluster:
+    with Cluster(MODEL, separate=True, node_lines=["memory: 250 MiB"], tail=STAY) as cluster:
         expected = complete(cluster, 1)
         cluster.kill_node(1)
         found = cluster.await_health("not_serving")

@@ -615,6 +615,14 @@ static pid_t spawn_peer(int *to_peer, int *from_peer)
     return failed ? -1 : pid;
 }
 
+static void what_it_keeps_beside_the_pool_is_counted(void **state)
+{
+    (void)state;
+    assert_true(ops->bytes(2) > sizeof(tr_msg)); /* its own struct at least */
+    for (uint32_t count = 3; count <= 16; count++)
+        assert_true(ops->bytes(count) > ops->bytes(count - 1));
+}
+
 static void a_killed_peer_is_reported(void **state)
 {
     int to_peer, from_peer;
@@ -671,6 +679,7 @@ int main(int argc, char **argv)
         CASE(a_payload_that_no_buffer_can_hold_is_refused),
         CASE(a_wrong_address_is_refused),
         CASE(wrong_options_are_named),
+        CASE(what_it_keeps_beside_the_pool_is_counted),
         CASE(a_killed_peer_is_reported),
     };
     bool peer = argc == 3 && strcmp(argv[2], "--peer") == 0;

@@ -73,6 +73,12 @@ static tr_status loop_open(tr_transport **out, const tr_transport_config *config
     return TR_OK;
 }
 
+/* Each pair of nodes has a ring in each direction; a node answers for those in which it sends. */
+static uint64_t loop_bytes(uint32_t nodes_count)
+{
+    return sizeof(tr_transport) + (nodes_count - 1) * (uint64_t)tr_loop_ring_bytes();
+}
+
 static tr_status loop_get_address(tr_transport *t, void *address, size_t size_max, size_t *size,
                                   tr_error *err)
 {
@@ -268,6 +274,7 @@ static void loop_close(tr_transport *t)
 
 const tr_transport_ops tr_loop_ops = {
     .name = "loop",
+    .bytes = loop_bytes,
     .open = loop_open,
     .address = loop_get_address,
     .connect = loop_connect,

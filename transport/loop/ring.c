@@ -20,6 +20,11 @@ struct tr_loop_ring {
     _Alignas(64) tr_loop_item slots[TR_LOOP_RING_SLOTS];
 };
 
+size_t tr_loop_ring_bytes(void)
+{
+    return sizeof(tr_loop_ring);
+}
+
 tr_loop_ring *tr_loop_ring_open(void)
 {
     tr_loop_ring *ring = aligned_alloc(64, sizeof(*ring));

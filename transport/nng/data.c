@@ -94,6 +94,13 @@ free_transport:
     return status;
 }
 
+/* Messages that wait to be written stay in their buffers of the pool. */
+static uint64_t data_bytes(uint32_t nodes_count)
+{
+    return sizeof(tr_transport) + NNGD_LIBRARY_SIZE +
+           (nodes_count - 1 + NNGD_STRANGERS) * (uint64_t)NNGD_STAGING_SIZE;
+}
+
 /* Body: the URL. */
 static tr_status data_get_address(tr_transport *t, void *address, size_t size_max, size_t *size,
                                   tr_error *err)
@@ -265,6 +272,7 @@ static void data_close(tr_transport *t)
 
 const tr_transport_ops tr_nng_ops = {
     .name = "nng",
+    .bytes = data_bytes,
     .open = data_open,
     .address = data_get_address,
     .connect = data_connect,

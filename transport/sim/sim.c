@@ -364,6 +364,13 @@ static tr_status sim_open(tr_transport **out, const tr_transport_config *config,
     return TR_OK;
 }
 
+/* The net's memory is the test's. */
+static uint64_t sim_bytes(uint32_t nodes_count)
+{
+    (void)nodes_count;
+    return sizeof(tr_transport);
+}
+
 static tr_status sim_address(tr_transport *t, void *address, size_t size_max, size_t *size,
                              tr_error *err)
 {
@@ -550,6 +557,7 @@ static void sim_close(tr_transport *t)
 
 const tr_transport_ops tr_sim_ops = {
     .name = "sim",
+    .bytes = sim_bytes,
     .open = sim_open,
     .address = sim_address,
     .connect = sim_connect,

@@ -7,6 +7,17 @@
 #include <stdio.h>
 #include <string.h>
 
+#define SHM_PIECE_KIB        33
+#define SHM_PIECES           128
+#define SHM_QUEUE_MAX        256 /* places: 64 with UCX 1.13, later ones may have more */
+#define TCP_PIECE_KIB        68
+#define TEXT_OF(number)      TEXT_OF_TOKEN(number)
+#define TEXT_OF_TOKEN(token) #token
+
+/* What a worker takes before anything has come: 1.8 MiB with UCX 1.13, of which 1.5 are the
+ * handlers of 65,536 ids; the library's own, 4 MiB, are code and tables. */
+#define WORKER_SIZE (6u << 20)
+
 typedef struct {
     const char *name, *value;
 } context_setting;
@@ -30,22 +41,36 @@ static const context_setting context_shm_settings[] = {
      * and our header are two, which the receiver first puts together: 1.5 us a hop instead of 1.2,
      * and 8.7 us instead of 4.2 for 64 KiB. Note: from 64 KiB on UCX 1.13 cuts lengths to 16 bits.
      */
-    {"MM_SEG_SIZE", "33k"},
-    {"MM_RX_BUFS_GROW", "128"}, /* pieces at a time: 4 MB of shared memory, not 512 of them */
+    {"MM_SEG_SIZE", TEXT_OF(SHM_PIECE_KIB) "k"},
+    {"MM_RX_BUFS_GROW", TEXT_OF(SHM_PIECES)}, /* at a time: 4 MB, not 512 of them */
 };
 
 /* A row of 64 KiB and its header leave in one piece: 50 us a round trip instead of 140 us. Up to
  * 1.16 uct options are known by their short names only, from then on by the long ones. */
 static const context_setting context_tcp_settings[] = {
-    {"RX_SEG_SIZE", "68k"},
-    {"TX_SEG_SIZE", "68k"},
+    {"RX_SEG_SIZE", TEXT_OF(TCP_PIECE_KIB) "k"},
+    {"TX_SEG_SIZE", TEXT_OF(TCP_PIECE_KIB) "k"},
 };
 static const context_setting context_tcp_settings_1_17[] = {
-    {"TCP_RX_SEG_SIZE", "68k"},
-    {"TCP_TX_SEG_SIZE", "68k"},
+    {"TCP_RX_SEG_SIZE", TEXT_OF(TCP_PIECE_KIB) "k"},
+    {"TCP_TX_SEG_SIZE", TEXT_OF(TCP_PIECE_KIB) "k"},
 };
 
 #define CONTEXT_COUNT(rows) (sizeof(rows) / sizeof((rows)[0]))
+
+/* What waits while our pool has no buffer stays in pieces that UCX received it in, which it never
+ * gives back to the system: at most a window from every peer. Over shared memory a message fits one
+ * piece, or was put together from two on the heap; over TCP it fits one larger piece. A peer has
+ * one of the two, and the first costs more. Besides, every place of the queue through which all
+ * peers write into shared memory has a piece. */
+uint64_t ucx_context_bytes(uint32_t nodes_count)
+{
+    const uint64_t kept = (uint64_t)(nodes_count - 1) * UCX_WINDOW;
+    const uint64_t grown = (kept + SHM_QUEUE_MAX + SHM_PIECES - 1) / SHM_PIECES;
+
+    static_assert(TCP_PIECE_KIB <= SHM_PIECE_KIB + UCX_EAGER_MAX / 1024, "TCP's are the smaller");
+    return WORKER_SIZE + grown * SHM_PIECES * SHM_PIECE_KIB * 1024 + kept * UCX_EAGER_MAX;
+}
 
 /* Whether a list of UCX transports, which may be negated, brings in one of the named ones. */
 static bool context_uses(const char *tls, const char *const *names)

@@ -170,6 +170,9 @@ struct tr_transport {
 tr_status ucx_context_open(tr_transport *t, const char *tls, const char *devices, tr_error *err);
 void ucx_context_close(tr_transport *t);
 
+/* The most that UCX takes for itself; an estimate from above, for memory budgets. */
+uint64_t ucx_context_bytes(uint32_t nodes_count);
+
 /* receive.c */
 
 tr_status ucx_receive_register(tr_transport *t, tr_error *err);

@@ -61,6 +61,12 @@ free_transport:
     return status;
 }
 
+static uint64_t ucx_bytes(uint32_t nodes_count)
+{
+    return sizeof(tr_transport) + nodes_count * (uint64_t)sizeof(ucx_ring) +
+           ucx_context_bytes(nodes_count);
+}
+
 static ucx_address_version ucx_version(const tr_transport *t)
 {
     unsigned major, minor, release;
@@ -338,6 +344,7 @@ static void ucx_close(tr_transport *t)
 
 const tr_transport_ops tr_ucx_ops = {
     .name = "ucx",
+    .bytes = ucx_bytes,
     .open = ucx_open,
     .address = ucx_get_address,
     .connect = ucx_connect,
