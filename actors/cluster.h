@@ -22,6 +22,8 @@ typedef struct {
     void (*progress)(void *ctx, const char *what, uint64_t done_bytes, uint64_t total_bytes);
     void *progress_ctx;          /* progress may be NULL */
     bool may_join; /* when the cluster runs already, come back to it under its placement of now */
+    uint64_t free_bytes; /* what this machine had free before any of its nodes was opened, for a
+                            node without memory in the placement; 0: looked up while it opens */
     uint64_t front_end_bytes; /* what stands before the node takes, or may take; counted with it */
     const tr_cluster_hand *hand; /* borrowed; NULL: threads, sockets and the machine's clock */
 } tr_cluster_options;
@@ -30,8 +32,12 @@ typedef struct {
  *
  *   placement  borrowed, must outlive the cluster
  *
+ * The budget is tr_placement_memory, and stays what it was then; a node that is run by hand looks
+ * at no machine, and has none unless the placement says it.
+ *
  * errors  TR_E_INVALID model or placement; TR_E_NOMEM: the budget does not admit it (the table is
- *         printed to standard error); nothing is left behind */
+ *         printed to standard error); TR_E_NOTSUP: the placement does not say the memory, and the
+ *         system does not say what is free; nothing is left behind */
 tr_status tr_cluster_open(tr_cluster **out, const tr_placement *placement, uint32_t node_index,
                           const tr_cluster_options *options, tr_error *err);
 

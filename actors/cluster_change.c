@@ -182,6 +182,7 @@ static tr_status change_check_budget(tr_cluster *c, cluster_view *view, uint64_t
 
     tr_budget_init(&parts, c->budget.node, 0);
     tr_budget_init(&table, c->budget.node, c->budget.bytes_max);
+    memcpy(table.limit_why, c->budget.limit_why, sizeof(table.limit_why));
     cluster_view_count(c, view, &parts);
     cluster_view_count_parts(c, view);
     tr_kv_each_part(c->node.spec, sum_part, &sum);

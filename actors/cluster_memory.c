@@ -3,6 +3,7 @@
 #include "actors/cluster_hand.h"
 #include "actors/cluster_node.h"
 #include "actors/cluster_stream.h"
+#include "core/free_memory.h"
 #include "core/model/model.h"
 
 #include <stdlib.h>
@@ -207,13 +208,39 @@ void cluster_count_fixed(const tr_cluster *c, tr_budget *budget)
         tr_budget_add(budget, "weights on their way", "", cluster_stream_bytes(c));
 }
 
-tr_status cluster_count_memory(tr_cluster *c, tr_error *err)
+/* An empty table with the limit of this node, which does not change any more. */
+static tr_status cluster_open_budget(tr_cluster *c, tr_error *err)
 {
     const tr_placement_node *self = &c->placement->nodes[c->node_index];
+    uint64_t limit = self->memory_bytes, free_bytes = c->options.free_bytes;
+    uint32_t sharers = 0;
+    tr_error why;
+
+    if (limit == 0 && free_bytes == 0 && c->options.hand == NULL) {
+        tr_status status = tr_free_memory(&free_bytes, &why);
+        if (status != TR_OK)
+            return tr_fail(err, status, "%s: node %s: memory: not there, and %s",
+                           c->placement->source, self->name, why.text);
+    }
+    if (limit == 0 && c->options.hand == NULL)
+        limit = tr_placement_memory(c->placement, c->node_index, free_bytes, &sharers);
+    tr_budget_init(&c->budget, self->name, limit);
+    if (sharers == 1)
+        snprintf(c->budget.limit_why, sizeof(c->budget.limit_why), "90 %% of what was free");
+    else if (sharers > 1)
+        snprintf(c->budget.limit_why, sizeof(c->budget.limit_why),
+                 "of 90 %% of what was free, shared by %u nodes", sharers);
+    return TR_OK;
+}
+
+tr_status cluster_count_memory(tr_cluster *c, tr_error *err)
+{
     tr_pool_class classes[4];
 
     cluster_set_limits(c);
     tr_status status = cluster_check_limits(c, err);
+    if (status == TR_OK)
+        status = cluster_open_budget(c, err);
     if (status == TR_OK)
         status = tr_weight_store_open(&c->store, c->kernels, err);
     if (status != TR_OK)
@@ -221,7 +248,6 @@ tr_status cluster_count_memory(tr_cluster *c, tr_error *err)
     cluster_pool_classes(c, classes);
     c->node.buffer_size_max = classes[3].capacity;
     cluster_list_actors(c);
-    tr_budget_init(&c->budget, self->name, self->memory_bytes);
     cluster_view_count(c, c->view, &c->budget);
     cluster_count_fixed(c, &c->budget);
     c->view->parts = c->budget;

@@ -85,7 +85,9 @@ void tr_budget_print(const tr_budget *budget, FILE *out)
         fprintf(out, "  %-30s %12s\n", "limit", "none");
         return;
     }
-    fprintf(out, "  %-30s %12s\n", "limit", tr_bytes_text(text, sizeof(text), budget->bytes_max));
+    fprintf(out, "  %-30s %12s%s%s\n", "limit",
+            tr_bytes_text(text, sizeof(text), budget->bytes_max),
+            budget->limit_why[0] != '\0' ? "   " : "", budget->limit_why);
     if (total > budget->bytes_max)
         fprintf(out, "  %-30s %12s\n", "too much by",
                 tr_bytes_text(text, sizeof(text), total - budget->bytes_max));

@@ -21,7 +21,8 @@ typedef struct {
 
 typedef struct {
     char node[64];
-    uint64_t bytes_max; /* the node's memory from the placement file; 0: no limit stated */
+    uint64_t bytes_max; /* what it may take; 0: no limit */
+    char limit_why[64]; /* where that comes from, for the table; "" when it was said */
     tr_budget_row rows[TR_BUDGET_ROWS_MAX];
     uint32_t rows_count;
 } tr_budget;

@@ -63,6 +63,43 @@ uint32_t tr_placement_find_node(const tr_placement *placement, const char *name)
     return TR_NODES_MAX;
 }
 
+bool tr_placement_is_here(const char *host)
+{
+    return host[0] == '\0' || strcmp(host, "127.0.0.1") == 0 || strcmp(host, "localhost") == 0 ||
+           strcmp(host, "::1") == 0;
+}
+
+static bool share_machine(const tr_placement *p, uint32_t a, uint32_t b)
+{
+    const char *x = p->nodes[a].host, *y = p->nodes[b].host;
+
+    return strcmp(p->transport, "loop") == 0 || strcmp(x, y) == 0 ||
+           (tr_placement_is_here(x) && tr_placement_is_here(y));
+}
+
+uint64_t tr_placement_memory(const tr_placement *placement, uint32_t node, uint64_t free_bytes,
+                             uint32_t *sharers)
+{
+    uint64_t left = free_bytes - free_bytes / 10; /* of 90 % */
+    uint32_t count = 0;
+
+    if (sharers != NULL)
+        *sharers = 0;
+    if (placement->nodes[node].memory_bytes != 0)
+        return placement->nodes[node].memory_bytes;
+    for (uint32_t n = 0; n < placement->nodes_count; n++) {
+        uint64_t said = placement->nodes[n].memory_bytes;
+        if (!share_machine(placement, node, n))
+            continue;
+        count += said == 0;
+        left -= said < left ? said : left;
+    }
+    if (sharers != NULL)
+        *sharers = count;
+    uint64_t share = left / count;
+    return share > 0 ? share : 1;
+}
+
 /* -- printing -- */
 
 /* In double quotes; control characters were refused when the file was read. */

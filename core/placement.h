@@ -10,7 +10,7 @@
  *     - name: spark1                       required; letters, digits, '.', '_', '-'
  *       host: 127.0.0.1                    default 127.0.0.1
  *       control: tcp://127.0.0.1:7701      default tcp://HOST:(7701 + index of the node)
- *       memory: 2 GiB                      B, KiB, MiB, GiB, TiB; default 90 % of what is free
+ *       memory: 2 GiB                      B, KiB, MiB, GiB, TiB; default: tr_placement_memory
  *       threads: 1                         kernel threads
  *       workers: 1                         actor workers
  *       checkpoint: local                  or stream: it has no copy of the model, and gets what it
@@ -65,7 +65,7 @@ typedef struct {
     char transport_options[TR_URL_SIZE]; /* "" or "key=value,key=value", where a part without '='
                                             belongs to the value before it, so that a value may
                                             hold commas; tr_transport_config.options */
-    uint64_t memory_bytes; /* budget; 0 = 90 % of what the machine has free at start */
+    uint64_t memory_bytes; /* budget; 0: the file does not say, see tr_placement_memory */
     uint32_t threads;      /* kernel threads; default 1 */
     uint32_t workers;      /* actor workers; default 1 */
     bool streams;          /* default false; true: the model's files are on other nodes, at least
@@ -141,6 +141,21 @@ void tr_placement_print(const tr_placement *placement, FILE *out);
 
 /* Node index by name, or TR_NODES_MAX. */
 uint32_t tr_placement_find_node(const tr_placement *placement, const char *name);
+
+/* Whether a host of a placement file is the machine that reads it. */
+bool tr_placement_is_here(const char *host);
+
+/* The budget of a node: what the file says, or else its share of 90 % of what its machine had free.
+ * What the file says of other nodes of that machine comes off first; those of which it says nothing
+ * get equal shares. Nodes stand on one machine when they have the same host, or the same process.
+ *
+ *   free_bytes  tr_free_memory of that machine, before any of its nodes has taken something: the
+ *               shares of nodes that look one after another are smaller, never larger
+ *   sharers     nodes that the 90 % were divided among; 0: the file says it. May be NULL
+ *
+ * Never 0: without a byte to give it is 1, which no node fits. */
+uint64_t tr_placement_memory(const tr_placement *placement, uint32_t node, uint64_t free_bytes,
+                             uint32_t *sharers);
 
 /* What the plan must know of a model: counts only. */
 typedef struct {

@@ -12,19 +12,14 @@
 #include <time.h>
 #include <unistd.h>
 
-bool tr_children_is_here(const char *host)
-{
-    return host[0] == '\0' || strcmp(host, "127.0.0.1") == 0 || strcmp(host, "localhost") == 0 ||
-           strcmp(host, "::1") == 0;
-}
-
 /* In the child: becomes the node, or ends with 127. */
 static void child_exec(const tr_placement *p, uint32_t node, const char *path, const char *kernels,
-                       bool own_output, pid_t parent)
+                       uint64_t free_bytes, bool own_output, pid_t parent)
 {
     const char *argv[16];
+    char free_text[24];
     int n = 0;
-    bool here = tr_children_is_here(p->nodes[node].host);
+    bool here = tr_placement_is_here(p->nodes[node].host);
 
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent)
@@ -47,13 +42,19 @@ static void child_exec(const tr_placement *p, uint32_t node, const char *path, c
         argv[n++] = "--kernels";
         argv[n++] = kernels;
     }
+    if (here && free_bytes > 0) {
+        snprintf(free_text, sizeof(free_text), "%llu", (unsigned long long)free_bytes);
+        argv[n++] = "--free-memory";
+        argv[n++] = free_text;
+    }
     argv[n] = NULL;
     execvp(here ? "/proc/self/exe" : "ssh", (char *const *)argv);
     _exit(127);
 }
 
 tr_status tr_children_start(tr_children *children, const tr_placement *placement, uint32_t node,
-                            const char *kernels, bool own_output, tr_error *err)
+                            const char *kernels, uint64_t free_bytes, bool own_output,
+                            tr_error *err)
 {
     char path[PATH_MAX];
     if (realpath(placement->source, path) == NULL)
@@ -63,7 +64,7 @@ tr_status tr_children_start(tr_children *children, const tr_placement *placement
         return tr_fail(err, TR_E_INVALID, "node %s: fork: %s", placement->nodes[node].name,
                        strerror(errno));
     if (pid == 0)
-        child_exec(placement, node, path, kernels, own_output, parent);
+        child_exec(placement, node, path, kernels, free_bytes, own_output, parent);
     children->pids[node] = pid;
     children->count++;
     return TR_OK;

@@ -12,20 +12,20 @@ typedef struct {
     uint32_t count;           /* running */
 } tr_children;
 
-/* Whether a host of a placement file is this machine: then its node becomes a child process. */
-bool tr_children_is_here(const char *host);
-
 /* Starts `troupe node` for one node of a placement file. The child ends by itself when this process
  * does (parent-death signal). host 127.0.0.1, localhost or ::1: a child of this executable;
  * otherwise `ssh HOST troupe node ...` with the same absolute path of the file.
  *
  *   kernels  backend name for the child; NULL: its default
+ *   free_bytes  what this machine had free before the first child, for the children that stand on
+ *            it; 0: each looks for itself
  *   own_output  its standard output is ours; false: it goes to standard error, because ours is
  *            the command's result
  *
  * errors  TR_E_INVALID when the process cannot be started */
 tr_status tr_children_start(tr_children *children, const tr_placement *placement, uint32_t node,
-                            const char *kernels, bool own_output, tr_error *err);
+                            const char *kernels, uint64_t free_bytes, bool own_output,
+                            tr_error *err);
 
 /* A child that has ended since the last call: its node and exit code (128 + signal when it was
  * killed). False when none has. Does not block. */

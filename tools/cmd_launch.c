@@ -1,5 +1,6 @@
 /* cmd_launch.c - troupe launch: starts every node of a placement file and serves until interrupted.
  */
+#include "core/free_memory.h"
 #include "core/model/model_spec.h"
 #include "core/trace.h"
 #include "tools/admin_client.h"
@@ -36,7 +37,7 @@ static bool launch_has_model(const tr_placement *placement)
 {
     bool streams = false;
     for (uint32_t n = 0; n < placement->nodes_count; n++) {
-        if (!placement->nodes[n].streams && tr_children_is_here(placement->nodes[n].host))
+        if (!placement->nodes[n].streams && tr_placement_is_here(placement->nodes[n].host))
             return true;
         streams |= placement->nodes[n].streams;
     }
@@ -110,6 +111,7 @@ typedef struct {
     tr_children children;
     const tr_placement *placement;
     const char *kernels; /* NULL: the default */
+    uint64_t free_bytes; /* before the first node: those that start again get the same budget */
     bool restarts;
     uint32_t ready; /* nodes that run, in order, while they start */
     launch_node nodes[TR_NODES_MAX];
@@ -119,7 +121,8 @@ static tr_status launch_start(launch *l, uint32_t node, tr_error *err)
 {
     l->nodes[node].begin_ns = tr_clock_ns();
     l->nodes[node].due_ns = 0;
-    return tr_children_start(&l->children, l->placement, node, l->kernels, true, err);
+    return tr_children_start(&l->children, l->placement, node, l->kernels, l->free_bytes, true,
+                             err);
 }
 
 /* A node has failed, and the others go on: when it is started again. */
@@ -202,6 +205,7 @@ static int launch_main(const tr_cli_args *args)
     tr_status status = tr_placement_read(&placement, tr_cli_positional(args, 0), &err);
     if (status != TR_OK)
         return tr_cli_fail(&err);
+    (void)tr_free_memory(&l.free_bytes, NULL); /* else a node that needs it looks, and says why */
     struct sigaction action = {.sa_handler = launch_on_signal};
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);

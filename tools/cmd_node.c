@@ -7,9 +7,11 @@
 #include "api/admin_rebalance.h"
 #include "api/admin_snapshot.h"
 #include "api/server.h"
+#include "core/free_memory.h"
 #include "core/log.h"
 #include "tools/cli.h"
 
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,6 +27,7 @@ static const tr_cli_option options[] = {
     {"placement", 0, "FILE.yaml", "the cluster's placement file (required)"},
     {"name", 0, "NAME", "which of its nodes this is (required)"},
     {"kernels", 0, "NAME", "cpu, cpu-avx512, cpu-avx2, cpu-neon, cpu-portable (default cpu)"},
+    {"free-memory", 0, "BYTES", "free here before the first node started (default: free now)"},
     {NULL, 0, NULL, NULL},
 };
 
@@ -32,6 +35,7 @@ static const tr_cli_option options[] = {
 typedef struct {
     tr_placement placement;
     uint32_t index;
+    uint64_t free_bytes; /* of this machine, when the process began */
     tr_cluster *cluster;
     tr_tokenizer *tokenizer;
     tr_chat_template *chat_template;
@@ -103,8 +107,10 @@ static bool node_serves_api(const node_state *n)
 static tr_status node_open(node_state *n, const tr_cli_args *args, tr_error *err)
 {
     const char *name = tr_cli_get(args, "name");
-    tr_cluster_options options_of_cluster = {
-        .kernels = tr_cli_get(args, "kernels"), .progress = node_on_progress, .may_join = true};
+    tr_cluster_options options_of_cluster = {.kernels = tr_cli_get(args, "kernels"),
+                                             .progress = node_on_progress,
+                                             .may_join = true,
+                                             .free_bytes = n->free_bytes};
 
     tr_status status = tr_placement_read(&n->placement, tr_cli_get(args, "placement"), err);
     if (status != TR_OK)
@@ -185,12 +191,22 @@ static int node_main(const tr_cli_args *args)
     tr_error err;
     tr_status status;
     int joins = 0;
+    bool wrong = false;
+    uint64_t free_bytes = (uint64_t)tr_cli_integer(args, "free-memory", 0, 1, LLONG_MAX, &wrong);
+
+    if (wrong)
+        return 2;
 
     if (!tr_cli_has(args, "placement") || !tr_cli_has(args, "name")) {
         fprintf(stderr, "troupe node: --placement and --name are required\n");
         return 2;
     }
+    /* Once: a node that begins anew keeps its budget. Unknown: the cluster says so if it matters.
+     */
+    if (free_bytes == 0)
+        (void)tr_free_memory(&free_bytes, NULL);
     for (;;) {
+        node = (node_state){.free_bytes = free_bytes};
         status = node_open(&node, args, &err);
         if (status == TR_OK)
             status = node_serve(&node, &err);

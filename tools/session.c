@@ -1,5 +1,6 @@
 #include "tools/session.h"
 
+#include "core/free_memory.h"
 #include "core/trace.h"
 
 #include <ctype.h>
@@ -90,11 +91,15 @@ tr_status tr_session_open(tr_session *s, const char *model_path, const tr_cli_ar
     tr_status status = session_place(s, model_path, args, err);
     bool all_here = strcmp(s->placement.transport, "loop") == 0;
 
+    /* Once, before the first node takes something. Unknown: a node that needs it says so. */
+    (void)tr_free_memory(&options.free_bytes, NULL);
+
     for (uint32_t n = 0; status == TR_OK && n < s->placement.nodes_count; n++) {
         if (n == 0 || all_here)
             status = tr_cluster_open(&s->clusters[n], &s->placement, n, &options, err);
         else
-            status = tr_children_start(&s->children, &s->placement, n, options.kernels, false, err);
+            status = tr_children_start(&s->children, &s->placement, n, options.kernels,
+                                       options.free_bytes, false, err);
     }
     if (status == TR_OK)
         status = tr_client_open(&s->client, s->clusters[0], NULL, NULL, err);

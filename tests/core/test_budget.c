@@ -86,6 +86,23 @@ static void the_table_starts_with_the_largest_part_and_says_what_to_change(void 
     assert_non_null(strstr(text, "smaller with limits.context"));
     assert_non_null(strstr(text, "1.2 GiB")); /* the sum */
     assert_non_null(strstr(text, "too much by"));
+    assert_null(strstr(text, "1 GiB   "));
+    free(text);
+}
+
+static void the_table_says_where_a_limit_comes_from(void **state)
+{
+    (void)state;
+    tr_budget budget;
+    char *text = NULL;
+    size_t size = 0;
+
+    tr_budget_init(&budget, "spark1", GIB);
+    snprintf(budget.limit_why, sizeof(budget.limit_why), "90 %% of what was free");
+    FILE *out = open_memstream(&text, &size);
+    tr_budget_print(&budget, out);
+    fclose(out);
+    assert_non_null(strstr(text, "1 GiB   90 % of what was free\n"));
     free(text);
 }
 
@@ -146,6 +163,7 @@ int main(void)
         cmocka_unit_test(a_sum_at_the_limit_fits_and_one_byte_more_does_not),
         cmocka_unit_test(no_limit_admits_everything),
         cmocka_unit_test(the_table_starts_with_the_largest_part_and_says_what_to_change),
+        cmocka_unit_test(the_table_says_where_a_limit_comes_from),
         cmocka_unit_test(sizes_are_written_with_the_unit_that_people_use),
         cmocka_unit_test(text_that_does_not_fit_is_cut),
         cmocka_unit_test(counting_and_cutting_agree),

@@ -146,6 +146,40 @@ static void what_is_left_out_has_its_default(void **state)
     tr_placement_free(&p);
 }
 
+static void memory_that_is_not_said_is_a_share_of_what_is_free(void **state)
+{
+    (void)state;
+    tr_placement p;
+    tr_error err = {0};
+    uint32_t sharers = 9;
+
+    /* a, b and d stand on this machine, c and e on another one. */
+    CHECK_STATUS(parse(&p,
+                       "model: /m\nnodes:\n- name: a\n- {name: b, host: localhost}\n"
+                       "- {name: c, host: far}\n- {name: d, memory: 100 B}\n"
+                       "- {name: e, host: far, memory: 7 B}\n",
+                       &err),
+                 TR_OK);
+    assert_int_equal(tr_placement_memory(&p, 0, 1000, &sharers), (900 - 100) / 2);
+    assert_int_equal(sharers, 2);
+    assert_int_equal(tr_placement_memory(&p, 1, 1000, NULL), (900 - 100) / 2);
+    assert_int_equal(tr_placement_memory(&p, 2, 1000, &sharers), 900 - 7);
+    assert_int_equal(sharers, 1);
+    assert_int_equal(tr_placement_memory(&p, 3, 1000, &sharers), 100);
+    assert_int_equal(sharers, 0);
+    assert_int_equal(tr_placement_memory(&p, 0, 50, NULL), 1); /* not 0, which is no limit */
+    assert_true(tr_placement_memory(&p, 2, UINT64_MAX, NULL) > UINT64_MAX / 10 * 8);
+    tr_placement_free(&p);
+
+    CHECK_STATUS(parse(&p,
+                       "model: /m\ntransport: loop\nnodes:\n- {name: a, host: near}\n"
+                       "- {name: b, host: far}\n",
+                       &err),
+                 TR_OK);
+    assert_int_equal(tr_placement_memory(&p, 0, 1000, NULL), 450); /* one process after all */
+    tr_placement_free(&p);
+}
+
 static void nodes_of_one_process_need_no_control_url(void **state)
 {
     (void)state;
@@ -469,6 +503,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_key_arrives_where_it_belongs),
         cmocka_unit_test(what_is_left_out_has_its_default),
+        cmocka_unit_test(memory_that_is_not_said_is_a_share_of_what_is_free),
         cmocka_unit_test(nodes_of_one_process_need_no_control_url),
         cmocka_unit_test(a_printed_placement_reads_back_the_same),
         cmocka_unit_test(quotes_and_backslashes_survive_printing),

@@ -1,5 +1,6 @@
 """The admin commands and a trace of a real cluster that has just answered a request."""
 
+import os
 import pathlib
 import subprocess
 
@@ -29,6 +30,11 @@ def status(cluster, generated):
     stats = nodes[0]["stats"]
     if stats["generated_tokens"] < generated or stats["requests_finished"] < 1:
         return f"stats {stats}"
+    # Nothing is said of memory: launch has looked once, and both have the same share.
+    limits = [node["memory"]["limit_bytes"] for node in nodes]
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if limits[0] != limits[1] or not 0 < limits[0] <= machine * 0.45:
+        return f"limits {limits} of {machine}"
     for node in nodes:
         memory = node["memory"]
         if memory["used_bytes"] != sum(part["bytes"] for part in memory["parts"]):

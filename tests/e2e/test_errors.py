@@ -101,6 +101,15 @@ def main():
             table=["kv pages", "runtime", "transport", "front end", "4 MiB\n", "too much by"],
         ),
     )
+    # A billion tokens of state take more than any machine has, and nothing of it is tried.
+    tap.check(
+        "no budget in the file, and a model that does not fit in what is free",
+        lambda: launch(
+            ["node0", "kv pages"],
+            tail="limits: {cache_tokens: 1000000000}\n",
+            table=["kv pages", "of 90 % of what was free, shared by 2 nodes", "too much by"],
+        ),
+    )
     tap.done()
 
 
