@@ -108,7 +108,8 @@ def tokenizer_features(out):
 
 
 def tokenizer_families(out):
-    run("tokenizer_families.py", DATA / "tokenizer_cases.json", out / "model/data/tokenizer_families.json")
+    name = "model/data/tokenizer_families.json"
+    run("tokenizer_families.py", DATA / "tokenizer_cases.json", out / name, TESTS / name)
 
 
 def chat_templates(out):

@@ -2,11 +2,12 @@
 with the pre-tokenizer of each family, from tokenizer.json and from GGUF, and with SentencePiece's BPE.
 
     python tools/golden/tokenizer_families.py tests/model/data/tokenizer_cases.json \
-        tests/model/data/tokenizer_families.json
+        tests/model/data/tokenizer_families.json [OLD]
 
-Needs tokenizers, tiktoken, gguf and llama-cpp-python. All byte-level rows share one vocabulary, whose merges
-were learnt from the strings as a whole: tokens cross every border between pieces, so a border in the
-wrong place changes the ids. Strings with characters that this Python's Unicode does not know are left
+With OLD, a file made before, the SentencePiece vocabulary is taken from it: learning it breaks ties
+at random. Needs tokenizers, tiktoken, gguf and llama-cpp-python. All byte-level rows share one
+vocabulary, whose merges were learnt from the strings as a whole: tokens cross every border between
+pieces, so a border in the wrong place changes the ids. Strings with characters that this Python's Unicode does not know are left
 out: engines of other versions cut them otherwise. For "gpt-4o", "tekken" and "kimi-k2" llama.cpp runs
 approximations of the patterns, which differ where marks stand; there the answer is that of `tokenizers`.
 
@@ -130,7 +131,7 @@ def strings(cases):
     return [t for t in dict.fromkeys(cases + more) if all(unicodedata.category(c) != "Cn" for c in t)]
 
 
-def main(cases_path, out):
+def main(cases_path, out, old=None):
     texts = strings([c["text"] for c in json.loads(pathlib.Path(cases_path).read_text(encoding="utf-8"))])
     whole = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     # llama.cpp takes a token for a special one when its text is that of a known special token.
@@ -157,11 +158,13 @@ def main(cases_path, out):
             rows.append({"name": "GGUF " + pre, "gguf": {"model": "gpt2", "pre": pre, "bos": len(tokens) - 1}})
             exact = answers[[n for n, _ in JSON_ROWS].index(name)]
             answers.append([[len(tokens) - 1] * bos + ids for ids in exact])
-        spm = {}
+        spm = json.loads(pathlib.Path(old).read_text(encoding="utf-8"))["spm"] if old else {}
         for name, settings in SPM_ROWS:
             inner = settings.get("inner", False)
             settings = {"model": "llama", "bos": 1, "vocabulary": "inner" if inner else "words", **{k: v for k, v in settings.items() if k != "inner"}}
-            vocabulary = spm.setdefault(settings["vocabulary"], pieces(lessons, inner))
+            if settings["vocabulary"] not in spm:
+                spm[settings["vocabulary"]] = pieces(lessons, inner)
+            vocabulary = spm[settings["vocabulary"]]
             llama = llama_file(f"{folder}/spm.gguf", settings, vocabulary["tokens"], vocabulary["types"], scores=vocabulary["scores"])
             rows.append({"name": "GGUF " + name, "gguf": settings})
             answers.append([llama.tokenize(t.encode(), add_bos=True, special=True) for t in texts])
@@ -182,6 +185,6 @@ def main(cases_path, out):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
+    if len(sys.argv) not in (3, 4):
         sys.exit(__doc__)
     main(*sys.argv[1:])
