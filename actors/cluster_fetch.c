@@ -113,7 +113,7 @@ static tr_status read_live(tr_cluster *c, const cluster_piece *piece, const tr_k
                            uint8_t *to, tr_error *err)
 {
     size_t size = piece_size(piece, part);
-    tr_page_copy *copy = calloc(1, sizeof(*copy) + size);
+    tr_page_copy *copy = cluster_lend(sizeof(*copy) + size);
 
     if (copy == NULL)
         return tr_fail(err, TR_E_NOMEM, "no memory for %zu bytes of state", size);
@@ -126,13 +126,12 @@ static tr_status read_live(tr_cluster *c, const cluster_piece *piece, const tr_k
     tr_switch question = {.what = TR_SWITCH_PAGES, .copy = copy};
     tr_status status = cluster_ask(c, &c->questions, TR_ACTOR_ATTENTION_SHARD, &question,
                                    cluster_after(c, FETCH_ASK_NS), err);
-    if (status != TR_OK)
-        return status; /* the actor may yet write to it: it is left to it */
-    if (copy->held)
+    bool answered = status == TR_OK;
+    if (answered && copy->held)
         memcpy(to, copy->bytes, size);
-    else
+    else if (answered)
         status = piece_not_held(piece, err);
-    free(copy);
+    cluster_take_back(c, copy, answered);
     return status;
 }
 
@@ -177,17 +176,25 @@ tr_status cluster_change_read_ngram(tr_cluster *c, uint32_t sequence, void **byt
     tr_status status = fetch_may_read(c, err);
     if (status != TR_OK)
         return status;
-    uint8_t *out = malloc(*size);
-    if (out == NULL)
+    uint8_t *out = malloc(*size), *copy = cluster_lend(*size);
+    if (out == NULL || copy == NULL) {
+        free(out);
+        if (copy != NULL)
+            cluster_take_back(c, copy, true);
         return tr_fail(err, TR_E_NOMEM, "no memory for %zu bytes of state", *size);
-    tr_switch question = {.what = TR_SWITCH_NGRAM, .sequence = sequence, .bytes = out};
+    }
+    tr_switch question = {.what = TR_SWITCH_NGRAM, .sequence = sequence, .bytes = copy};
     cluster_lock(c, &c->questions.lock);
     status = cluster_ask(c, &c->questions, TR_ACTOR_NGRAM, &question,
                          cluster_after(c, FETCH_ASK_NS), err);
+    if (status == TR_OK)
+        memcpy(out, copy, *size);
+    cluster_take_back(c, copy, status == TR_OK);
     pthread_mutex_unlock(&c->questions.lock);
     if (status == TR_OK)
         *bytes = out;
-    /* Otherwise the actor may yet write to it: it is left to it. */
+    else
+        free(out);
     return status;
 }
 

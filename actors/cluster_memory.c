@@ -373,6 +373,7 @@ void cluster_free_memory(tr_cluster *c)
 {
     if (c->runtime != NULL)
         tr_runtime_close(c->runtime);
+    cluster_free_lent(c);
     cluster_view_free(c, c->view);
     c->view = NULL;
     tr_weight_store_close(c->store);

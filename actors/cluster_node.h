@@ -162,6 +162,7 @@ struct tr_cluster {
     uint32_t actors_count;
     cluster_hops hops;
     cluster_questions questions;         /* of changes */
+    struct cluster_lent *lent;           /* owns, under questions.lock; cluster_take_back */
     cluster_questions batcher_questions; /* to the batcher, which may take long to answer */
     uint64_t weights_size;               /* bytes of all arenas and their matrices, for progress */
     uint64_t weights_done;
@@ -230,6 +231,13 @@ tr_status cluster_view_switch(tr_cluster *c, cluster_view *view, cluster_view **
  * answered in time. */
 tr_status cluster_ask(tr_cluster *c, cluster_questions *q, tr_actor_kind kind, tr_switch *question,
                       uint64_t deadline_ns, tr_error *err);
+
+/* Memory of a question to an actor, zeroed; NULL: none. Taken back when the question has ended, with
+ * questions.lock held: freed if it was answered. Otherwise the actor may yet use it, and it is freed
+ * with the node's memory, when no actor is left. */
+void *cluster_lend(size_t size);
+void cluster_take_back(tr_cluster *c, void *memory, bool answered);
+void cluster_free_lent(tr_cluster *c);
 
 /* Frees a view that no actor uses. NULL is allowed. */
 void cluster_view_free(tr_cluster *c, cluster_view *view);

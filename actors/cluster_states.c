@@ -79,7 +79,7 @@ static tr_status states_write_ngram(tr_cluster *c, uint32_t sequence, uint16_t g
     if (!here || sequence >= c->node.limits.sequences_max ||
         size != tr_ngram_sequence_size(&c->node) || !tr_ngram_stands_at(&c->node, bytes, position))
         return tr_fail(err, TR_E_INVALID, "n-gram state of sequence %u: it does not fit", sequence);
-    uint8_t *copy = malloc(size);
+    uint8_t *copy = cluster_lend(size);
     if (copy == NULL)
         return tr_fail(err, TR_E_NOMEM, "no memory for %zu bytes of state", size);
     memcpy(copy, bytes, size);
@@ -88,10 +88,8 @@ static tr_status states_write_ngram(tr_cluster *c, uint32_t sequence, uint16_t g
     cluster_lock(c, &c->questions.lock);
     status = cluster_ask(c, &c->questions, TR_ACTOR_NGRAM, &question,
                          cluster_after(c, STATES_ASK_NS), err);
+    cluster_take_back(c, copy, status == TR_OK);
     pthread_mutex_unlock(&c->questions.lock);
-    if (status == TR_OK)
-        free(copy);
-    /* Otherwise the actor may yet read it: it is left to it. */
     return status;
 }
 

@@ -5,6 +5,7 @@
 #include "core/model/model.h"
 #include "core/trace.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -174,6 +175,37 @@ tr_status cluster_ask(tr_cluster *c, cluster_questions *q, tr_actor_kind kind, t
     assert(i < c->actors_count);
     tr_status status = view_post_until(c, q, i, question, deadline_ns, err);
     return status == TR_OK ? view_wait_done(c, q, deadline_ns, err) : status;
+}
+
+typedef struct cluster_lent {
+    struct cluster_lent *next;
+    max_align_t bytes[];
+} cluster_lent;
+
+void *cluster_lend(size_t size)
+{
+    cluster_lent *lent = calloc(1, sizeof(*lent) + size);
+    return lent != NULL ? lent->bytes : NULL;
+}
+
+void cluster_take_back(tr_cluster *c, void *memory, bool answered)
+{
+    cluster_lent *lent = (void *)((char *)memory - offsetof(cluster_lent, bytes));
+    if (answered) {
+        free(lent);
+        return;
+    }
+    lent->next = c->lent;
+    c->lent = lent;
+}
+
+void cluster_free_lent(tr_cluster *c)
+{
+    while (c->lent != NULL) {
+        cluster_lent *next = c->lent->next;
+        free(c->lent);
+        c->lent = next;
+    }
 }
 
 tr_status cluster_view_switch(tr_cluster *c, cluster_view *view, cluster_view **before,
