@@ -2,10 +2,11 @@
  *
  * Method: whole clusters of one to three nodes in this process, over the loop transport, with each
  * model of the arguments. The reference is one node, one thread, each prompt alone. Then, for
- * random placements of head groups, experts and their replicas, slices, vocabulary rows and spans of
- * layers, all prompts run at once, with random chunk sizes, numbers of threads and workers; every row
- * of logits and every drawn token must be equal. The seed is printed and taken from TR_SEED, the number of
- * placements from TR_PLACEMENTS (50); of several models each gets a tenth. */
+ * random placements of head groups, experts and their replicas, slices, vocabulary rows and spans
+ * of layers, all prompts run at once, with random chunk sizes, numbers of threads and workers;
+ * every row of logits and every drawn token must be equal. The seed is printed and taken from
+ * TR_SEED, the number of placements from TR_PLACEMENTS (50); of several models each gets a tenth.
+ */
 #include "core/trace.h"
 #include "tests/actors/whole_cluster.h"
 
@@ -158,8 +159,9 @@ static void random_placement(yaml_text *y, const char *model_path, const tr_plan
     add(y, "batcher: n%u\nsampler: n%u\n", random_below(nodes), random_below(nodes));
     if (shape->ngram_tables > 0)
         add(y, "ngram: n%u\n", random_below(nodes));
-    add(y, "limits: {context: 512, steps_in_flight: %u, step_rows: %u}\n", 1 + random_below(3),
-        64 * (1 + random_below(4)));
+    /* A machine that is busy for a second or two has lost no node: logits would be lost with it. */
+    add(y, "limits: {context: 512, peer_timeout: 20 s, steps_in_flight: %u, step_rows: %u}\n",
+        1 + random_below(3), 64 * (1 + random_below(4)));
     if (random_below(2)) { /* two spans, each held by a random set of nodes */
         add(y, "routers:\n");
         for (uint32_t span = 0; span < 2; span++) {

@@ -166,18 +166,23 @@ static void a_client_that_waits_for_continue_gets_it(void **state)
     stop(server);
 }
 
-static void deadlines_end_idle_and_unfinished_connections(void **state)
+static void a_deadline_ends_an_idle_connection(void **state)
 {
     (void)state;
     tr_server_config config = base_config();
     config.idle_timeout_ms = 150;
+    tr_server *server = start(&config);
+    peer_wait_closed(&peer); /* without a word */
+    assert_int_equal(peer.size, 0);
+    stop(server);
+}
+
+static void a_deadline_ends_an_unfinished_request(void **state)
+{
+    (void)state;
+    tr_server_config config = base_config();
     config.read_timeout_ms = 150;
     tr_server *server = start(&config);
-    peer_wait_closed(&peer); /* idle: without a word */
-    assert_int_equal(peer.size, 0);
-    peer_close(&peer);
-
-    peer_open(&peer, tr_server_port(server));
     peer_send(&peer, "POST /", 6);
     peer_answer(&peer, &answer); /* half a request: 408 */
     assert_int_equal(answer.status, 408);
@@ -312,7 +317,8 @@ int main(void)
         cmocka_unit_test(a_body_that_is_too_large_is_refused_while_it_comes),
         cmocka_unit_test(more_bodies_than_the_server_holds_are_refused),
         cmocka_unit_test(a_client_that_waits_for_continue_gets_it),
-        cmocka_unit_test(deadlines_end_idle_and_unfinished_connections),
+        cmocka_unit_test(a_deadline_ends_an_idle_connection),
+        cmocka_unit_test(a_deadline_ends_an_unfinished_request),
         cmocka_unit_test(a_request_without_a_token_is_given_up),
         cmocka_unit_test(connections_beyond_the_limit_are_refused),
         cmocka_unit_test(http_1_0_gets_the_stream_without_chunks),

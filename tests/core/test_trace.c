@@ -126,7 +126,7 @@ static void a_reader_never_sees_a_torn_or_overtaken_event(void **state)
     size_t events = 0;
     bool whole = true;
     bool in_order = true;
-    for (int reads = 0; reads < 3000; reads++) {
+    for (int reads = 0; reads < 3000 || events == 0; reads++) { /* the writer may overtake many */
         seen s = {.name = "writer"};
         tr_trace_read(remember, &s);
         events += s.count;
@@ -142,7 +142,6 @@ static void a_reader_never_sees_a_torn_or_overtaken_event(void **state)
     pthread_join(thread, NULL);
     assert_true(whole);
     assert_true(in_order);
-    assert_true(events > 0);
 }
 
 static void *hold_a_ring(void *arg)
