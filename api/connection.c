@@ -41,7 +41,7 @@ struct tr_connection {
     uint64_t deadline_ms; /* of the phase; UINT64_MAX: none */
 
     tr_http_request request;
-    size_t body_counted; /* our part of *config->bodies_size, until the request is answered */
+    size_t body_counted; /* our part of *config->bodies_size, until the request is answered or passed */
     char *ahead;         /* owns; [ahead_size] input behind the current request */
     size_t ahead_size;
     bool keep_alive; /* after the current answer */
@@ -352,6 +352,13 @@ tr_status tr_connection_accept(tr_connection **out, const tr_connection_config *
     c->accepted = true;
     *out = c;
     return TR_OK;
+}
+
+size_t tr_connection_pass_body(tr_connection *c)
+{
+    size_t counted = c->body_counted;
+    c->body_counted = 0;
+    return counted;
 }
 
 void tr_connection_set_user(tr_connection *c, void *user)

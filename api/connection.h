@@ -51,6 +51,10 @@ tr_status tr_connection_accept(tr_connection **out, const tr_connection_config *
 void tr_connection_set_user(tr_connection *c, void *user);
 void *tr_connection_user(const tr_connection *c);
 
+/* A body that was taken counts in *bodies_size until its new owner frees it and lowers that by what
+ * this returns; a body that was not taken counts until its request is answered. */
+size_t tr_connection_pass_body(tr_connection *c);
+
 typedef struct {
     unsigned status;
     const char *content_type;

@@ -34,6 +34,7 @@ struct tr_exchange {
 
     char *body; /* owns, while PREPARING */
     size_t body_size;
+    size_t body_counted; /* of *all->bodies_size, also when the client has left */
     bool read_ok;
     tr_api_request request;
     tr_api_error error;
@@ -65,6 +66,15 @@ void tr_respond_error(tr_connection *c, const tr_api_error *err)
                           body, w.overflow ? 0 : w.size);
 }
 
+static void exchange_free_body(tr_exchange *x)
+{
+    assert(*x->all->bodies_size >= x->body_counted);
+    *x->all->bodies_size -= x->body_counted;
+    x->body_counted = 0;
+    free(x->body);
+    x->body = NULL;
+}
+
 static void exchange_free(tr_exchange *x)
 {
     *x->link = x->next;
@@ -72,7 +82,7 @@ static void exchange_free(tr_exchange *x)
         x->next->link = x->link;
     x->all->count--;
     tr_gauge_add(x->all->metrics->in_flight, -1);
-    free(x->body);
+    exchange_free_body(x);
     if (x->read_ok)
         tr_api_request_free(&x->request);
     tr_answer_teardown(&x->answer);
@@ -465,8 +475,7 @@ static void exchange_on_work(uv_work_t *work)
 static void exchange_on_read(uv_work_t *work, int status)
 {
     tr_exchange *x = work->data;
-    free(x->body);
-    x->body = NULL;
+    exchange_free_body(x);
     if (x->connection == NULL) {
         exchange_free(x);
         return;
@@ -497,6 +506,7 @@ void tr_exchange_start(tr_exchanges *all, tr_connection *c, tr_api_kind kind, ch
     x->connection = c;
     x->body = body;
     x->body_size = size;
+    x->body_counted = tr_connection_pass_body(c);
     x->request.kind = kind;
     x->deadline_ms = UINT64_MAX; /* while PREPARING: reading is bounded by its own limits */
     x->last_ns = uv_hrtime();

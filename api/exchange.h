@@ -21,6 +21,7 @@ typedef struct {
     uv_loop_t *loop;           /* borrows */
     tr_client *client;         /* borrows */
     const tr_api_model *model; /* borrows */
+    size_t *bodies_size;       /* borrows; what bodies take, see tr_connection_pass_body */
     uint32_t stall_timeout_ms; /* longest time without an event of a request */
     tr_exchange *first;        /* list */
     uint32_t count;

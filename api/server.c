@@ -59,7 +59,7 @@ struct tr_server {
     tr_connection_config connection_config;
     tr_connection *connections; /* list */
     uint32_t connections_count;
-    size_t bodies_size;  /* bytes of bodies that connections hold */
+    size_t bodies_size;  /* bytes of bodies of requests that are held */
     uint64_t stop_at_ms; /* while routes.stopping */
 };
 
@@ -219,6 +219,7 @@ static void server_set_config(tr_server *s, const tr_server_config *config)
     s->exchanges = (tr_exchanges){
         .loop = &s->loop,
         .model = &s->model,
+        .bodies_size = &s->bodies_size,
         .metrics = &s->metrics,
         .stall_timeout_ms = or_default(config->stall_timeout_ms, STALL_TIMEOUT_MS_DEFAULT),
     };

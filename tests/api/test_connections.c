@@ -2,6 +2,9 @@
  * the server. */
 #include "tests/api/scripted_server.h"
 
+#include <semaphore.h>
+#include <uv.h>
+
 static void a_client_that_leaves_cancels_its_request(void **state)
 {
     (void)state;
@@ -145,6 +148,64 @@ static void more_bodies_than_the_server_holds_are_refused(void **state)
         assert_int_equal(answer.status, 200);
     }
     stop(server);
+}
+
+static void await_metric(http_peer *p, const char *line)
+{
+    do {
+        peer_request(p, "GET", "/metrics", "", NULL);
+        peer_answer(p, &answer);
+    } while (strstr(answer.body, line) == NULL);
+}
+
+static void wait_until_posted(uv_work_t *work)
+{
+    sem_wait(work->data);
+}
+
+static void bodies_of_clients_that_left_count_until_they_are_read(void **state)
+{
+    (void)state;
+    static char body[30000];
+    static http_peer other;
+    uv_loop_t loop;
+    uv_work_t works[4]; /* as many threads read bodies */
+    sem_t let_go;
+    tr_server_config config = base_config();
+    config.bodies_size_max = 50000; /* one of 30,000 bytes */
+    tr_server *server = start(&config);
+    memset(body, ' ', sizeof(body) - 1);
+    memcpy(body, "{\"prompt\":\"a\"}", 14);
+    assert_int_equal(uv_loop_init(&loop), 0);
+    sem_init(&let_go, 0, 0);
+    for (int i = 0; i < 4; i++) {
+        works[i].data = &let_go;
+        assert_int_equal(uv_queue_work(&loop, &works[i], wait_until_posted, NULL), 0);
+    }
+    set_script("Hi", (fake_script){.finish = TR_FINISH_STOP});
+    peer_request(&peer, "POST", COMPLETIONS, "", body);
+    peer_open(&other, tr_server_port(server));
+    await_metric(&other, "\ntroupe_http_requests_in_flight 1\n");
+    peer_close(&peer);
+    await_metric(&other, "\ntroupe_http_canceled_total 1\n");
+    peer_request(&other, "POST", COMPLETIONS, "", body);
+    peer_answer(&other, &answer);
+    assert_int_equal(answer.status, 503);
+    peer_close(&other);
+    for (int i = 0; i < 4; i++)
+        sem_post(&let_go);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&loop), 0);
+    do { /* until the one of the client that left is read */
+        peer_open(&peer, tr_server_port(server));
+        peer_request(&peer, "POST", COMPLETIONS, "", body);
+        peer_answer(&peer, &answer);
+        if (answer.status == 503)
+            peer_close(&peer);
+    } while (answer.status == 503);
+    assert_int_equal(answer.status, 200);
+    stop(server);
+    sem_destroy(&let_go);
 }
 
 static void a_client_that_waits_for_continue_gets_it(void **state)
@@ -316,6 +377,7 @@ int main(void)
         cmocka_unit_test(malformed_requests_are_answered_and_the_connection_closed),
         cmocka_unit_test(a_body_that_is_too_large_is_refused_while_it_comes),
         cmocka_unit_test(more_bodies_than_the_server_holds_are_refused),
+        cmocka_unit_test(bodies_of_clients_that_left_count_until_they_are_read),
         cmocka_unit_test(a_client_that_waits_for_continue_gets_it),
         cmocka_unit_test(a_deadline_ends_an_idle_connection),
         cmocka_unit_test(a_deadline_ends_an_unfinished_request),
