@@ -1,5 +1,7 @@
 """The experts by heat, over both nodes, while parts move."""
 
+import json
+
 from cluster import Cluster
 from troupe_test import ROOT, Tap
 
