@@ -297,7 +297,8 @@ static tr_status change_prepare(tr_cluster *c, const void *bytes, size_t size, t
         return status;
     /* The same again, because the answer was lost: it is answered as before. */
     bool same = plan.epoch == change->epoch;
-    bool begun = change->phase == CLUSTER_CHANGE_PREPARING || change->phase == CLUSTER_CHANGE_READY;
+    bool begun = change->phase == CLUSTER_CHANGE_PREPARING ||
+                 change->phase == CLUSTER_CHANGE_READY || change->phase == CLUSTER_CHANGE_FAILED;
     bool refused = change->phase == CLUSTER_CHANGE_NONE && change->err.code != TR_OK;
     if (same && (begun || refused)) {
         tr_plan_free(&plan);
@@ -441,6 +442,17 @@ tr_status cluster_change_commit(tr_cluster *c, uint64_t epoch, tr_error *err)
     return status;
 }
 
+/* A plan is given up that this node has not seen: another refused it first. What a former one has
+ * left here is in the way of the next, too. */
+static tr_status change_drop_former(tr_cluster *c, uint64_t epoch, tr_error *err)
+{
+    tr_error why = {0};
+    tr_status status = change_make_way(c, epoch, &why);
+    if (status == TR_OK || status == TR_E_AGAIN) /* who asks waits for the end of it */
+        return TR_OK;
+    return tr_fail(err, status, "%.250s", why.text);
+}
+
 tr_status cluster_change_abort(tr_cluster *c, uint64_t epoch, tr_error *err)
 {
     cluster_change *change = &c->change;
@@ -449,6 +461,8 @@ tr_status cluster_change_abort(tr_cluster *c, uint64_t epoch, tr_error *err)
     cluster_lock(c, &change->lock);
     if (change->phase == CLUSTER_CHANGE_NONE)
         ; /* it refused the plan */
+    else if (change->epoch < epoch)
+        status = change_drop_former(c, epoch, err);
     else if (change->epoch != epoch)
         status = change_expect(change, change->phase, epoch, "abort", err);
     else if (change->phase == CLUSTER_CHANGE_PREPARING || change->phase == CLUSTER_CHANGE_FETCHING)

@@ -475,6 +475,31 @@ static void a_refusal_is_the_same_when_it_is_asked_for_again(void **state)
     cluster_close(&c);
 }
 
+/* A node that refuses a plan is asked before one that holds what a former plan has left there. */
+static void a_plan_that_was_not_seen_is_given_up_with_what_a_former_one_left(void **state)
+{
+    cluster c;
+    tr_error err = {0};
+    size_t size;
+    (void)state;
+
+    open_nodes(&c, "ab");
+    tr_cluster *b = c.nodes[1];
+    void *plan = other_plan(&c, 2, &size);
+    CHECK_STATUS(cluster_change_prepare(b, plan, size, &err), TR_OK);
+    CHECK_STATUS(cluster_change_abort(b, 3, &err), TR_OK); /* while it loads */
+    await_phase(b, CLUSTER_CHANGE_NONE);
+    free(plan);
+    plan = other_plan(&c, 4, &size);
+    CHECK_STATUS(cluster_change_prepare(b, plan, size, &err), TR_OK);
+    await_phase(b, CLUSTER_CHANGE_READY);
+    CHECK_STATUS(cluster_change_abort(b, 3, &err), TR_E_INVALID); /* late */
+    CHECK_STATUS(cluster_change_abort(b, 5, &err), TR_OK);
+    await_phase(b, CLUSTER_CHANGE_NONE);
+    free(plan);
+    cluster_close(&c);
+}
+
 /* How many parts of the state of a sequence come to the second node with the change that it is
  * ready for. */
 typedef struct {
@@ -508,11 +533,11 @@ static void a_fetch_that_is_given_up_ends_with_its_first_call(void **state)
              model_path, SEQUENCES, SEQUENCES * 256);
     cluster_open(&c, yaml);
     tr_cluster *b = c.nodes[1];
-    for (uint32_t i = 0; i < SEQUENCES; i++)
-        (void)submit(&c, i % PROMPTS, 150);
     void *plan = other_plan(&c, 7, &size);
     CHECK_STATUS(cluster_change_prepare(b, plan, size, &err), TR_OK);
     await_phase(b, CLUSTER_CHANGE_READY);
+    for (uint32_t i = 0; i < SEQUENCES; i++)
+        (void)submit(&c, i % PROMPTS, 150);
     for (uint32_t held = 0; held < SEQUENCES; usleep(1000)) {
         assert_true(tr_clock_ns() < deadline);
         pthread_mutex_lock(&b->questions.lock);
@@ -654,6 +679,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(calls_out_of_order_or_of_another_change_are_refused),
         cmocka_unit_test(what_a_lost_abort_has_left_is_undone_by_the_next_change),
         cmocka_unit_test(a_refusal_is_the_same_when_it_is_asked_for_again),
+        cmocka_unit_test(a_plan_that_was_not_seen_is_given_up_with_what_a_former_one_left),
         cmocka_unit_test(a_fetch_that_is_given_up_ends_with_its_first_call),
         cmocka_unit_test(a_retire_that_is_lost_is_made_up_for),
         cmocka_unit_test(a_node_that_is_lost_before_it_gets_its_first_share_is_missed),
