@@ -41,7 +41,7 @@ struct tr_connection {
     uint64_t deadline_ms; /* of the phase; UINT64_MAX: none */
 
     tr_http_request request;
-    size_t body_counted; /* our part of *config->bodies_size, until the request is answered or passed */
+    size_t body_counted; /* our part of *config->bodies_size, until it is answered or passed */
     char *ahead;         /* owns; [ahead_size] input behind the current request */
     size_t ahead_size;
     bool keep_alive; /* after the current answer */
@@ -187,6 +187,7 @@ static void connection_end_answer(tr_connection *c)
         c->phase = READING;
         c->deadline_ms = uv_now(c->config->loop) + c->config->idle_timeout_ms;
     } else {
+        tr_http_teardown(&c->request); /* the output may take its time */
         c->phase = DRAINING;
         c->deadline_ms = UINT64_MAX; /* until the output has left; see write_timeout_ms */
     }

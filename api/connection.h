@@ -20,8 +20,8 @@ typedef struct tr_connection tr_connection;
 typedef struct {
     uv_loop_t *loop;
     size_t body_size_max;      /* bytes of one body */
-    size_t bodies_size_max;    /* bytes of all bodies whose requests are not answered yet */
-    size_t *bodies_size;       /* the sum now; owned by the server, changed by connections */
+    size_t bodies_size_max;    /* bytes of all bodies that are held */
+    size_t *bodies_size;       /* the sum now; the server's, changed by connections and exchanges */
     uint32_t idle_timeout_ms;  /* without a request */
     uint32_t read_timeout_ms;  /* from the first byte of a request to its last */
     uint32_t write_timeout_ms; /* without any progress of the output */
@@ -40,7 +40,7 @@ typedef struct {
     void (*closed)(void *ctx, tr_connection *c);
 } tr_connection_config;
 
-/* The most that one takes, but for the body of its request. */
+/* The most that one takes, but for the body of its request and a whole answer. */
 size_t tr_connection_bytes(void);
 
 /* Takes a connection from a listener. On failure nothing is left. */

@@ -54,9 +54,9 @@ tr_status tr_server_open(tr_server **out, const tr_server_config *config, tr_err
 tr_status tr_server_start(tr_server *server, tr_error *err);
 
 /* What a memory budget counts of a server with the default limits: all connections with their
- * output and the input that waits, and the bodies of requests. Not among it is what reading one
- * body takes for moments (its JSON, its tokens), and the system's buffers of sockets. Thread: any.
- */
+ * output and the input that waits, and the bodies of requests. Not among it are what reading one
+ * body takes for moments (its JSON, its tokens), whole answers until they have left, and the
+ * system's buffers of sockets. Thread: any. */
 uint64_t tr_server_bytes(void);
 
 /* The port that it listens on. */
