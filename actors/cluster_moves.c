@@ -66,7 +66,7 @@ tr_status moves_drain(const tr_cluster *c, tr_plan *plan, uint32_t nodes, const 
             others |= 1u << n;
     for (uint32_t n = 0; status == TR_OK && nodes >> n != 0; n++)
         if (nodes >> n & 1) {
-            status = tr_plan_drain_by_room(plan, n, others, room, &part, err);
+            status = tr_plan_drain(plan, n, others, room, &part, err);
             *moved += part;
             if (status == TR_OK)
                 cluster_stream_place_ngram(c, plan, others);

@@ -106,7 +106,7 @@ void moves_give_up(cluster_moves *m, const tr_error *why);
 uint32_t moves_serve_again(cluster_moves *m);
 
 /* cluster_moves.c: takes everything off the nodes of a mask, for others that are there.
- *   room  as tr_plan_drain_by_room has it
+ *   room  as tr_plan_drain has it
  * errors  its own */
 tr_status moves_drain(const tr_cluster *c, tr_plan *plan, uint32_t nodes, const uint64_t *room,
                       uint32_t *moved, tr_error *err);

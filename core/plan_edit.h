@@ -42,23 +42,15 @@ tr_status tr_plan_replicate(tr_plan *plan, const char *text, uint32_t node, uint
 
 /* Lets everything that stands on a node stand on others: terms and ranges dealt round the nodes of
  * the mask, routers left to those that hold them already, or given to the first. An expert that
- * other nodes hold, too, stays with them. The batcher stays.
+ * other nodes hold, too, stays with them. The batcher stays. With the others' room, terms of each
+ * kind are dealt in proportion to it, and all else goes to the node with the most.
  *
- *   others  bit per node that may take something; not node itself
- *
- * errors  TR_E_INVALID others is empty; TR_E_NOMEM */
-tr_status tr_plan_drain(tr_plan *plan, uint32_t node, uint32_t others, uint32_t *moved_count,
-                        tr_error *err);
-
-/* The same, but terms of each kind are dealt in proportion to room, and all else goes to the node
- * with the most.
- *
- *   room_bytes  [TR_NODES_MAX] of the others; who has less than a KiB takes nothing. NULL: all
- * alike
+ *   others      bit per node that may take something; not node itself
+ *   room_bytes  [TR_NODES_MAX], who has less than a KiB takes nothing; or NULL
  *
  * errors  TR_E_INVALID others is empty; TR_E_NOMEM, also when none of the others has room */
-tr_status tr_plan_drain_by_room(tr_plan *plan, uint32_t node, uint32_t others,
-                                const uint64_t *room_bytes, uint32_t *moved_count, tr_error *err);
+tr_status tr_plan_drain(tr_plan *plan, uint32_t node, uint32_t others, const uint64_t *room_bytes,
+                        uint32_t *moved_count, tr_error *err);
 
 /* Lets stand on a node what another plan of the same shape, home, has there and this one has not:
  * after it was drained, or lost and started again. The node gets routers as at home, where the work

@@ -112,8 +112,8 @@ static void drain_routers(tr_plan *plan, uint32_t node, uint32_t first_other, ui
     tr_plan_set_routers(plan, nodes);
 }
 
-tr_status tr_plan_drain_by_room(tr_plan *plan, uint32_t node, uint32_t others,
-                                const uint64_t *room_bytes, uint32_t *moved_count, tr_error *err)
+tr_status tr_plan_drain(tr_plan *plan, uint32_t node, uint32_t others, const uint64_t *room_bytes,
+                        uint32_t *moved_count, tr_error *err)
 {
     node_deal deal;
 
@@ -140,12 +140,6 @@ tr_status tr_plan_drain_by_room(tr_plan *plan, uint32_t node, uint32_t others,
         ++*moved_count;
     }
     return TR_OK;
-}
-
-tr_status tr_plan_drain(tr_plan *plan, uint32_t node, uint32_t others, uint32_t *moved_count,
-                        tr_error *err)
-{
-    return tr_plan_drain_by_room(plan, node, others, NULL, moved_count, err);
 }
 
 /* -- return -- */

@@ -233,7 +233,7 @@ static void the_death_of_a_drained_node_ends_no_step(void **state)
     tr_error err = {0};
     (void)state;
     real_cluster_make(&x.c, model_path, "");
-    CHECK_STATUS(tr_plan_drain(&x.c.plan, 1, 1u << 0, &moved, &err), TR_OK);
+    CHECK_STATUS(tr_plan_drain(&x.c.plan, 1, 1u << 0, NULL, &moved, &err), TR_OK);
     fake_open(&x.f, tr_node_actor(TR_ACTOR_ROUTER, 0));
     x.router = real_actor_open(&x.f, &x.c, &tr_router_ops, tr_router_count);
     give_step(&x, 1, 1);

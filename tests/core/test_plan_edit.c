@@ -310,7 +310,7 @@ static void random_edit(tr_plan *plan)
     switch (random_below(6)) {
     case 0:
         if (others != 0)
-            CHECK_STATUS(tr_plan_drain(plan, node, others, &moved, NULL), TR_OK);
+            CHECK_STATUS(tr_plan_drain(plan, node, others, NULL, &moved, NULL), TR_OK);
         return;
     case 1:
         snprintf(text, sizeof(text), "vocabulary/%u-%u", row,

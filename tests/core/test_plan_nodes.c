@@ -19,11 +19,11 @@ static void every_node_can_be_drained_until_one_has_everything(void **state)
             if (node == keep)
                 continue;
             mask &= ~(1u << node);
-            CHECK_STATUS(tr_plan_drain(&plan, node, mask, &moved, &err), TR_OK);
+            CHECK_STATUS(tr_plan_drain(&plan, node, mask, NULL, &moved, &err), TR_OK);
             assert_true(moved > 0);
             check_complete(&plan, mask);
             assert_int_equal(tr_plan_uses(&plan, node), node == batcher);
-            CHECK_STATUS(tr_plan_drain(&plan, node, mask, &moved, &err), TR_OK);
+            CHECK_STATUS(tr_plan_drain(&plan, node, mask, NULL, &moved, &err), TR_OK);
             assert_int_equal(moved, 0);
         }
         assert_int_equal(plan.ranges_count, 1); /* joined */
@@ -38,7 +38,7 @@ static void terms_of_a_drained_node_are_dealt_round_the_others(void **state)
     uint32_t moved, counts[3] = {0};
     (void)state;
 
-    CHECK_STATUS(tr_plan_drain(&plan, 0, 6, &moved, NULL), TR_OK);
+    CHECK_STATUS(tr_plan_drain(&plan, 0, 6, NULL, &moved, NULL), TR_OK);
     for (uint32_t l = 2; l < 6; l++)
         for (uint32_t t = 0; t < 8; t++)
             counts[tr_plan_channel_node(&plan, l, t)]++;
@@ -71,7 +71,7 @@ static void a_drained_node_is_dealt_by_the_room_of_the_others(void **state)
         memcpy(room, rows[i].room, sizeof(rows[i].room));
         for (uint32_t n = 1; n < 4; n++)
             most = room[n] > room[most] ? n : most;
-        CHECK_STATUS(tr_plan_drain_by_room(&plan, 0, 14, room, &moved, NULL), TR_OK);
+        CHECK_STATUS(tr_plan_drain(&plan, 0, 14, room, &moved, NULL), TR_OK);
         for (uint32_t l = 2; l < 6; l++)
             for (uint32_t t = 0; t < 8; t++)
                 counts[tr_plan_channel_node(&plan, l, t)]++;
@@ -93,7 +93,7 @@ static void a_node_is_not_drained_when_nobody_has_room(void **state)
     uint32_t moved;
     (void)state;
 
-    CHECK_STATUS(tr_plan_drain_by_room(&plan, 1, 4, room, &moved, &err), TR_E_NOMEM);
+    CHECK_STATUS(tr_plan_drain(&plan, 1, 4, room, &moved, &err), TR_E_NOMEM);
     CHECK_ERR_NAMES(err, "no other node has room");
     assert_true(same_plan(&plan, &before));
     tr_plan_free(&plan);
@@ -107,10 +107,10 @@ static void the_last_router_goes_to_the_first_of_the_others(void **state)
     (void)state;
 
     assert_int_equal(plan.spans_count, 2);
-    CHECK_STATUS(tr_plan_drain(&plan, 2, 2, &moved, NULL), TR_OK);
+    CHECK_STATUS(tr_plan_drain(&plan, 2, 2, NULL, &moved, NULL), TR_OK);
     assert_int_equal(plan.spans_count, 1); /* joined with its neighbour */
     assert_int_equal(plan.spans[0].nodes, 2);
-    CHECK_STATUS(tr_plan_drain(&plan, 1, 5, &moved, NULL), TR_OK);
+    CHECK_STATUS(tr_plan_drain(&plan, 1, 5, NULL, &moved, NULL), TR_OK);
     assert_int_equal(plan.spans[0].nodes, 1);
     assert_int_equal(plan.spans[0].last_layer, 5);
     tr_plan_free(&plan);
@@ -123,7 +123,7 @@ static void the_only_node_cannot_be_drained(void **state)
     uint32_t moved;
     (void)state;
 
-    CHECK_STATUS(tr_plan_drain(&plan, 1, 0, &moved, &err), TR_E_INVALID);
+    CHECK_STATUS(tr_plan_drain(&plan, 1, 0, NULL, &moved, &err), TR_E_INVALID);
     CHECK_ERR_NAMES(err, "no other node");
     assert_true(same_plan(&plan, &before));
     tr_plan_free(&plan);
@@ -139,7 +139,7 @@ static void a_replica_goes_with_its_node_and_nobody_takes_it_over(void **state)
 
     layer[0] = 1 | 2;
     layer[7] = 1 | 2 | 4;
-    CHECK_STATUS(tr_plan_drain(&plan, 1, 5, &moved, NULL), TR_OK);
+    CHECK_STATUS(tr_plan_drain(&plan, 1, 5, NULL, &moved, NULL), TR_OK);
     assert_int_equal(layer[0], 1);
     assert_int_equal(layer[7], 1 | 4);
     check_complete(&plan, 5);
@@ -187,7 +187,7 @@ static void a_router_comes_back_with_the_work_of_its_node(void **state)
     (void)state;
 
     assert_int_equal(home.spans_count, 2);
-    CHECK_STATUS(tr_plan_drain(&plan, 1, 1, &moved, NULL), TR_OK);
+    CHECK_STATUS(tr_plan_drain(&plan, 1, 1, NULL, &moved, NULL), TR_OK);
     assert_int_equal(plan.spans_count, 1);
     CHECK_STATUS(tr_plan_return(&plan, &home, 1, &moved, NULL), TR_OK);
     assert_true(same_plan(&plan, &home));
@@ -244,7 +244,7 @@ static void nodes_that_went_and_came_back_leave_the_plan_as_at_home(void **state
         shuffle(order, nodes);
         for (uint32_t i = 0; i < gone; i++) {
             left |= 1u << order[i];
-            CHECK_STATUS(tr_plan_drain(&plan, order[i], mask & ~left, &moved, NULL), TR_OK);
+            CHECK_STATUS(tr_plan_drain(&plan, order[i], mask & ~left, NULL, &moved, NULL), TR_OK);
             check_complete(&plan, mask & ~left);
         }
         shuffle(order, nodes);

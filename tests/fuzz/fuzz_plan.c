@@ -28,7 +28,7 @@ static void edit(tr_plan *plan)
         tr_plan_move(plan, "vocabulary/64-127", 2, &moved, &err) != TR_OK ||
         tr_plan_move(plan, "layers/1-2", 1, &moved, &err) != TR_OK ||
         tr_plan_replicate(plan, "expert/all.2-5", 2, &moved, &err) != TR_OK ||
-        tr_plan_drain(plan, 0, 6, &moved, &err) != TR_OK ||
+        tr_plan_drain(plan, 0, 6, NULL, &moved, &err) != TR_OK ||
         tr_plan_uses(plan, 0) != (plan->batcher_node == 0) ||
         tr_plan_return(plan, &home, 0, &moved, &err) != TR_OK ||
         tr_plan_uses(plan, 0) != tr_plan_uses(&home, 0))
