@@ -27,8 +27,7 @@ typedef struct {
     json_t *unread;                /* owns; what is left of object */
     const tr_gguf *gguf;           /* borrows; NULL for JSON */
     json_t *read;                  /* owns; keys of gguf that were read */
-    const tr_checkpoint
-        *tensors; /* borrows; GGUF: which of two sets of tensors is there; or NULL */
+    const tr_checkpoint *tensors;  /* borrows; GGUF: which of two sets of tensors it has; or NULL */
     tr_status status;
     tr_error error;
 } tr_config;

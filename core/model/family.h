@@ -170,7 +170,7 @@ enum { TR_GGUF_GATING_REQUIRED = 0, TR_GGUF_GATING_SOFTMAX = 1, TR_GGUF_GATING_S
     {TR_W_BETA, TR_IN_ANY_LAYER, "blk.{l}.ssm_beta.weight", NULL, 0, 1},                        \
     {TR_W_O_NORM, TR_IN_ANY_LAYER, "blk.{l}.ssm_norm.weight", NULL, 0, 1}
 
-/* Gates that are not narrow; the names follow ssm_g of llama.cpp. tr_gguf_kda looks for the first. */
+/* Gates that are not narrow, named after ssm_g of llama.cpp. tr_gguf_kda looks for the first. */
 #define TR_GGUF_KDA_WIDE "blk.{l}.ssm_f.weight"
 #define TR_GGUF_KDA_WIDE_NAMES                                                                  \
     {TR_W_F, TR_IN_ANY_LAYER, TR_GGUF_KDA_WIDE, NULL, 0, 1},                                    \

@@ -645,11 +645,23 @@ tr_status tr_model_open_headers(tr_model **out, const char *path, tr_error *err)
     return model_open(out, path, false, err);
 }
 
+/* Whether bytes are those of a table of n-grams, whose hot rows live in the cache. */
+static bool model_is_in_table(const tr_model *m, const uint8_t *data)
+{
+    for (uint32_t i = 0; i < m->draft.spec.layers_count; i++)
+        for (uint32_t part = 0; m->tables[i] != NULL && part < m->draft.layers[i].ngram.parts;
+             part++)
+            if (m->tables[i][part].data == data)
+                return true;
+    return false;
+}
+
 void tr_model_forget(const tr_model *m)
 {
     for (uint32_t i = 0; i < tr_checkpoint_count(m->checkpoint); i++) {
         const tr_tensor *t = tr_checkpoint_at(m->checkpoint, i);
-        tr_map_forget(t->data, (size_t)t->size);
+        if (!model_is_in_table(m, t->data))
+            tr_map_forget(t->data, (size_t)t->size);
     }
 }
 

@@ -37,7 +37,7 @@ tr_status tr_model_check_part(const tr_model *model, const tr_weight *part, tr_e
 tr_status tr_model_check_files(const tr_model *model, tr_error *err);
 
 /* Lets go of what is cached of the model's tensors (tr_map_forget): once weights are packed, what
- * their files still have in memory is missing elsewhere. */
+ * their files still have in memory is missing elsewhere. Tables of n-grams are left alone. */
 void tr_model_forget(const tr_model *model);
 
 /* HEAD is EMBED. */
