@@ -27,7 +27,7 @@
 #define JOIN_SILENCE_NS 10000000000u /* of the coordinator, then there is nothing to join */
 #define JOIN_MEET_NS    5000000000u  /* for a member to say hello */
 #define JOIN_WAIT_NS    UINT64_C(7200000000000) /* of "wait": a change may load for an hour */
-#define LINK_NS         900000000u              /* a handler answers within a second */
+#define LINK_NS         900000000u              /* the coordinator waits longer for it */
 #define LINK_POLL_NS    1000000u
 #define LINK_CONNECT_NS 500000000u /* worker 0 waits so long at most */
 

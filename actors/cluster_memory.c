@@ -347,7 +347,7 @@ tr_status cluster_take_memory(tr_cluster *c, tr_error *err)
         status = cluster_spawn(c, i, err);
     if (status == TR_OK) /* what a file has lost meanwhile was read as zeros */
         status = tr_model_check_files(c->model, err);
-    tr_model_forget(c->model); /* what slices of columns and small tensors have left cached */
+    tr_model_forget(c->model); /* what slices of columns have left cached */
     if (status == TR_OK)
         status = cluster_add_remotes(c, err);
     return status;

@@ -232,9 +232,9 @@ tr_status cluster_view_switch(tr_cluster *c, cluster_view *view, cluster_view **
 tr_status cluster_ask(tr_cluster *c, cluster_questions *q, tr_actor_kind kind, tr_switch *question,
                       uint64_t deadline_ns, tr_error *err);
 
-/* Memory of a question to an actor, zeroed; NULL: none. Taken back when the question has ended, with
- * questions.lock held: freed if it was answered. Otherwise the actor may yet use it, and it is freed
- * with the node's memory, when no actor is left. */
+/* Memory of a question to an actor, zeroed; NULL: none. Taken back when the question has ended,
+ * with questions.lock held: freed if it was answered. Otherwise the actor may yet use it, and it is
+ * freed with the node's memory, when no actor is left. */
 void *cluster_lend(size_t size);
 void cluster_take_back(tr_cluster *c, void *memory, bool answered);
 void cluster_free_lent(tr_cluster *c);
@@ -316,7 +316,7 @@ void cluster_note_kernels(const tr_cluster *c);
  * false when somebody measures already. */
 tr_status cluster_hops_open(tr_cluster *c, tr_error *err);
 bool cluster_hops_measure(tr_cluster *c, uint64_t hop_ns[TR_NODES_MAX]);
-uint64_t cluster_hops_bytes(void);
+uint64_t cluster_hops_bytes(void); /* what open takes of the memory budget */
 
 /* cluster_memory.c: whether this node changes the placement when another is lost. */
 bool cluster_recovers(const tr_cluster *c);

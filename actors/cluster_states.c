@@ -1,6 +1,5 @@
 #include "actors/cluster_states.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define STATES_OPEN_MAX_NS 600000000000u /* a coordinator that dies leaves them open so long */

@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 /* Bytes that are free now.
- * errors  TR_E_NOTSUP naming the file: the system does not say. Thread: any. */
+ * errors  TR_E_NOTSUP naming the file: the system does not say; TR_E_NOMEM. Thread: any. */
 tr_status tr_free_memory(uint64_t *bytes, tr_error *err);
 
 /* Reads the beginning of a file as text with a zero byte behind it. False: it cannot be read. */

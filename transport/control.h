@@ -14,8 +14,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Requests that a server handles at the same time. Handlers wait for disks and for other nodes; every
- * node of a cluster and a person may ask at once, and a heartbeat must not wait behind them. */
+/* Requests that a server handles at the same time. Handlers wait for disks and for other nodes;
+ * every node of a cluster and a person may ask at once, and a heartbeat must not wait behind them.
+ */
 #define TR_CONTROL_AT_ONCE 20
 
 typedef struct tr_control_server tr_control_server;
@@ -26,7 +27,8 @@ typedef struct tr_control_server tr_control_server;
  *   reply    the handler packs pairs (key, value) and counts them in *pairs
  *
  * Runs on the server's own threads, up to TR_CONTROL_AT_ONCE at once. What it waits for needs a
- * deadline: close waits for it. An error status becomes "ok": false with err->text, and what it packed is dropped. */
+ * deadline: close waits for it. An error status becomes "ok": false with err->text, and what it
+ * packed is dropped. */
 typedef tr_status (*tr_control_handler)(void *ctx, const msgpack_object *request,
                                         msgpack_packer *reply, uint32_t *pairs, tr_error *err);
 

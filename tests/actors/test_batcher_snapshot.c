@@ -197,7 +197,6 @@ static void one_that_nobody_settles_goes_with_the_next(void **state)
     batcher_close(&x);
 }
 
-/* It holds memory for all that its request may yet generate, not for its tokens alone. */
 /* A pool takes longer to answer than the cluster's thread waits. */
 static void one_that_is_dropped_while_it_is_adopted_leaves_nothing(void **state)
 {
@@ -224,6 +223,7 @@ static void one_that_is_dropped_while_it_is_adopted_leaves_nothing(void **state)
     batcher_close(&x);
 }
 
+/* It holds memory for all that its request may yet generate, not for its tokens alone. */
 static void a_node_that_comes_back_gets_the_same_memory_for_it(void **state)
 {
     fixture x;

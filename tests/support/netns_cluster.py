@@ -12,7 +12,7 @@ import re
 import time
 
 import netns
-from cluster import PATIENCE_S, PATIENT, REQUEST_TIMEOUT_S, Cluster
+from cluster import PATIENT, REQUEST_TIMEOUT_S, Cluster
 from troupe_test import ROOT
 
 MODEL = os.environ.get("TROUPE_TINY_SOLAR", str(ROOT / "models" / "tiny-solar-nvfp4"))

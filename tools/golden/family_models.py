@@ -17,7 +17,6 @@ import argparse
 import copy
 import fnmatch
 import pathlib
-import shutil
 import sys
 import tempfile
 

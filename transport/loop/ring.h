@@ -25,7 +25,10 @@ typedef struct {
     uint32_t source_life, target_life;
 } tr_loop_item;
 
+/* What one takes. Thread: any. */
 size_t tr_loop_ring_bytes(void);
+
+/* NULL: no memory. */
 tr_loop_ring *tr_loop_ring_open(void);
 
 /* Drops what is left (its payloads go back to the sender's pool) and frees. Nobody else uses it. */

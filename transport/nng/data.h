@@ -36,7 +36,7 @@
 #define NNGD_QUEUE        64u    /* messages to one peer that have been taken and not written */
 #define NNGD_STAGING_SIZE 65536u /* bytes read ahead per stream: many small messages, one read */
 #define NNGD_STRANGERS    2u     /* streams that have not said hello, besides one per peer */
-#define NNGD_LIBRARY_SIZE (1u << 20) /* NNG's own, with stacks of its threads: 0.6 MiB (1.5) */
+#define NNGD_LIBRARY_SIZE (1u << 20) /* NNG 1.5's own, with stacks of its threads: 0.6 MiB seen */
 #define NNGD_INS_MAX      (TR_NODES_MAX + NNGD_STRANGERS)
 #define NNGD_URL_SIZE     160
 #define NNGD_FLUSH_NS     1000000000ull /* of what was taken, in close */
