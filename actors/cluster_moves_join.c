@@ -146,8 +146,8 @@ static tr_status on_join(void *ctx, const msgpack_object *request, msgpack_packe
     (void)tr_map_bool(request, "ready", &ready); /* absent: not ready */
     cluster_moves *m = c->moves;
     pthread_mutex_lock(&m->lock);
-    /* A peer of its own: what it says of itself, but for its kernels, replaces nothing that is known
-     * before peer_link. */
+    /* A peer of its own: what it says of itself, but for its kernels, replaces nothing that is
+     * known before peer_link. */
     m->join.newcomer.cluster = c;
     m->join.newcomer.index = node;
     tr_status status = cluster_read_identity(&m->join.newcomer, request, err);

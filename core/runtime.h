@@ -47,8 +47,9 @@ tr_status tr_runtime_open(tr_runtime **out, const tr_runtime_config *config, tr_
 
 /* What a memory budget counts of a node's runtime. The pool is not among it.
  *
- * The runtime itself: directory, workers with their timers and trace rings, what waits for room, and
- * the queues to other nodes with actors. An actor: state, mailbox and outbox. A port: its mailbox. */
+ * Of the runtime itself: directory, workers with their timers and trace rings, what waits for room,
+ * and the queues to other nodes with actors. Of an actor: state, mailbox, outbox. Of a port: its
+ * mailbox. */
 uint64_t tr_runtime_bytes(uint32_t workers_count, uint32_t other_nodes);
 uint64_t tr_runtime_actor_bytes(const tr_actor_ops *ops);
 uint64_t tr_runtime_port_bytes(uint32_t slots);
