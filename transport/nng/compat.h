@@ -9,15 +9,8 @@
 #include <nng/protocol/reqrep0/req.h>
 #endif
 
-/* Before the first socket; may be called again. Returns an NNG error. */
-static inline int tr_nng_init(void)
-{
-#if NNG_MAJOR_VERSION >= 2
-    return nng_init(NULL);
-#else
-    return 0;
-#endif
-}
+/* Before the first socket; may be called again, from any thread. Returns an NNG error. */
+int tr_nng_init(void);
 
 static inline void tr_nng_socket_close(nng_socket socket)
 {
