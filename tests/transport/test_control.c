@@ -23,6 +23,8 @@ extern char **environ;
 #define SECOND_NS 1000000000ull
 #define PATIENCE  (tr_clock_ns() + 60 * SECOND_NS) /* for what must come */
 
+#define CLOSINGS  100
+
 static char folder[64];
 
 /* A URL that nobody else uses: ipc in our own folder. */
@@ -102,6 +104,18 @@ static tr_status handle_wait(void *ctx, const msgpack_object *request, msgpack_p
     return TR_OK;
 }
 
+/* Answers after so many microseconds. */
+static tr_status handle_soon(void *ctx, const msgpack_object *request, msgpack_packer *reply,
+                             uint32_t *pairs, tr_error *err)
+{
+    uint64_t number = 0;
+
+    (void)ctx, (void)reply, (void)pairs, (void)err;
+    (void)tr_map_u64(request, "number", &number);
+    usleep((useconds_t)number);
+    return TR_OK;
+}
+
 /* Answers only when TR_CONTROL_AT_ONCE requests are inside at once. */
 static tr_status handle_together(void *ctx, const msgpack_object *request, msgpack_packer *reply,
                                  uint32_t *pairs, tr_error *err)
@@ -135,6 +149,7 @@ static tr_control_server *open_server(const char *url)
     tr_control_server_handle(server, "liar", handle_liar, NULL);
     tr_control_server_handle(server, "huge", handle_huge, NULL);
     tr_control_server_handle(server, "wait", handle_wait, &go_on);
+    tr_control_server_handle(server, "soon", handle_soon, NULL);
     tr_control_server_handle(server, "together", handle_together, &together);
     tr_status status = tr_control_server_listen(server, url, &err);
     if (status != TR_OK)
@@ -364,6 +379,27 @@ static void a_silent_server_is_a_timeout_and_its_late_answer_is_not_mixed_up(voi
     for (uint64_t k = 0; k < 10; k++)
         check_ping(client, k);
     tr_control_client_close(client);
+    tr_control_server_close(server);
+}
+
+/* The answer comes at the deadline, so that both end the call, and the client is closed at once. */
+static void a_client_may_be_closed_when_a_call_has_just_ended(void **state)
+{
+    const char *url = new_url();
+    tr_control_server *server = open_server(url);
+    uint32_t answered = 0;
+
+    (void)state;
+    for (uint32_t i = 0; i < CLOSINGS; i++) {
+        tr_control_client *client = open_client(url);
+        tr_control_reply reply;
+        check_ping(client, i);
+        answered += call(client, "soon", "number", 1500 + i % 50 * 50, tr_clock_ns() + 2000000,
+                         &reply, NULL) == TR_OK;
+        tr_control_reply_free(&reply);
+        tr_control_client_close(client);
+    }
+    print_message("# %u of %d were answered in time\n", answered, CLOSINGS);
     tr_control_server_close(server);
 }
 
@@ -599,6 +635,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_malformed_answer_is_refused),
         cmocka_unit_test(an_answer_of_32_mib_arrives_and_one_of_64_is_a_sentence),
         cmocka_unit_test(a_silent_server_is_a_timeout_and_its_late_answer_is_not_mixed_up),
+        cmocka_unit_test(a_client_may_be_closed_when_a_call_has_just_ended),
         cmocka_unit_test(a_call_to_a_node_that_is_given_up_ends_at_once),
         cmocka_unit_test(a_deadline_in_the_past_asks_nothing),
         cmocka_unit_test(nobody_at_the_address_is_a_peer_error_at_the_deadline),

@@ -8,17 +8,13 @@
 #include <nng/protocol/reqrep0/rep.h>
 #include <nng/protocol/reqrep0/req.h>
 #endif
+#include <stdbool.h>
 
 /* Before the first socket; may be called again, from any thread. Returns an NNG error. */
 int tr_nng_init(void);
 
-static inline void tr_nng_socket_close(nng_socket socket)
-{
-#if NNG_MAJOR_VERSION >= 2
-    (void)nng_socket_close(socket); /* fails only when it is closed already */
-#else
-    (void)nng_close(socket);
-#endif
-}
+/* Closes a socket, and waits for that, but not for ever: in library.c. False: NNG has not come to the
+ * end, and may still use what the socket's callbacks were given. */
+bool tr_nng_socket_close(nng_socket socket);
 
 #endif

@@ -2,7 +2,12 @@
  *
  * NNG dials in the background and again after a loss. It never sends a request twice here: a
  * request whose connection was lost may have been carried out, and only the caller can tell
- * whether asking again is harmless. */
+ * whether asking again is harmless.
+ *
+ * Deadlines are ours. In NNG 1.5 the thread that ends what is late looks at context and socket when
+ * both may be closed already (seen: a panic in pthread_mutex_lock). And a socket that is closed just
+ * when an answer comes may never be closed (library.c), so an answer that is late is waited for
+ * before that, for a while. */
 #include "transport/control.h"
 
 #include "transport/nng/compat.h"
@@ -22,6 +27,7 @@
 #define REDIAL_MIN_MS    20
 #define REDIAL_MAX_MS    250
 #define LOOK_NS          20000000 /* how often a waiting call looks whether the node is there */
+#define LATE_NS          500000000u /* for an answer that nobody wants any more, before a close */
 
 struct tr_control_client {
     nng_socket socket;
@@ -33,6 +39,7 @@ struct tr_control_client {
     _Atomic int connections;
     atomic_flag in_call;       /* finds two calls at once, which is a bug of the caller */
     const _Atomic bool *there; /* borrows, or NULL */
+    bool late;                 /* the last call has ended, and its answer may still come */
     pthread_mutex_t lock;      /* guards what follows */
     pthread_cond_t ended;
     bool under_way; /* an operation of the aio; cleared by NNG's thread */
@@ -135,29 +142,24 @@ free_client:
     return tr_fail(err, TR_E_INVALID, "control socket %s: %s", url, nng_strerror(rv));
 }
 
-void tr_control_client_close(tr_control_client *client)
-{
-    if (client == NULL)
-        return;
-    (void)nng_ctx_close(client->ctx); /* before its socket: see control_server.c */
-    tr_nng_socket_close(client->socket);
-    nng_aio_free(client->aio);
-    client_free(client);
-}
-
 void tr_control_client_while(tr_control_client *client, const _Atomic bool *there)
 {
     client->there = there;
 }
 
-/* -- one call -- */
+/* -- an operation of the aio -- */
 
 static bool client_given_up(const tr_control_client *client)
 {
     return client->there != NULL && !atomic_load(client->there);
 }
 
-/* Before an operation of the aio is begun. */
+static bool client_is_connected(const tr_control_client *client)
+{
+    return atomic_load_explicit(&client->connections, memory_order_relaxed) > 0;
+}
+
+/* Before it is begun. */
 static void client_begin(tr_control_client *client)
 {
     pthread_mutex_lock(&client->lock);
@@ -165,54 +167,71 @@ static void client_begin(tr_control_client *client)
     pthread_mutex_unlock(&client->lock);
 }
 
-/* Until the operation has ended, or the node is known to be gone. */
-static void client_watch(tr_control_client *client)
+/* Waits until it has ended, the deadline has passed, or the node is known to be gone. False: it has
+ * not ended. */
+static bool client_watch(tr_control_client *client, uint64_t deadline_ns)
 {
     pthread_mutex_lock(&client->lock);
     while (client->under_way && !client_given_up(client)) {
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += LOOK_NS;
-        if (until.tv_nsec >= 1000000000) {
-            until.tv_nsec -= 1000000000;
-            until.tv_sec++;
-        }
+        uint64_t now_ns = tr_clock_ns();
+        if (now_ns >= deadline_ns)
+            break;
+        uint64_t until_ns = deadline_ns;
+        if (client->there != NULL && until_ns - now_ns > LOOK_NS)
+            until_ns = now_ns + LOOK_NS;
+        struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000),
+                                 .tv_nsec = (long)(until_ns % 1000000000)};
         pthread_cond_timedwait(&client->ended, &client->lock, &until);
     }
+    bool under_way = client->under_way;
     pthread_mutex_unlock(&client->lock);
+    return !under_way;
 }
 
-/* Lets the operation that was begun on the aio end, by itself or at the deadline. */
-static tr_status client_wait(tr_control_client *client, const char *doing, tr_error *err)
+/* Ends it, unless it has ended. Returns an NNG error: how. */
+static int client_end(tr_control_client *client)
 {
-    if (client->there != NULL) {
-        client_watch(client);
-        nng_aio_cancel(client->aio); /* nothing, when it has ended */
-    }
+    nng_aio_cancel(client->aio);
     nng_aio_wait(client->aio);
-    int rv = nng_aio_result(client->aio);
-    if (rv == 0)
-        return TR_OK;
-    if (rv == NNG_ECANCELED)
-        return tr_fail(err, TR_E_PEER, "%s: the node is gone", client->url);
-    if (rv == NNG_ETIMEDOUT &&
-        atomic_load_explicit(&client->connections, memory_order_relaxed) == 0)
-        return tr_fail(err, TR_E_PEER, "%s: nobody answers there", client->url);
-    if (rv == NNG_ETIMEDOUT)
-        return tr_fail(err, TR_E_TIMEOUT, "%s: no answer within the deadline", client->url);
-    return tr_fail(err, TR_E_PEER, "%s: %s: %s", client->url, doing, nng_strerror(rv));
+    return nng_aio_result(client->aio);
 }
 
-/* What is left until the deadline, rounded up; false when it has passed. */
-static bool client_set_timeout(tr_control_client *client, uint64_t deadline_ns)
+/* Drops the answer to a call that has ended before it. */
+static void client_end_late(tr_control_client *client)
 {
-    uint64_t now_ns = tr_clock_ns();
+    if (!client->late)
+        return;
+    client->late = false;
+    if (client_end(client) == 0)
+        nng_msg_free(nng_aio_get_msg(client->aio));
+}
 
-    if (now_ns >= deadline_ns)
-        return false;
-    uint64_t ms = (deadline_ns - now_ns - 1) / 1000000 + 1;
-    nng_aio_set_timeout(client->aio, ms < INT32_MAX ? (nng_duration)ms : INT32_MAX);
-    return true;
+void tr_control_client_close(tr_control_client *client)
+{
+    if (client == NULL)
+        return;
+    if (client->late && client_is_connected(client))
+        (void)client_watch(client, tr_clock_ns() + LATE_NS);
+    client_end_late(client);
+    nng_aio_free(client->aio);
+    (void)nng_ctx_close(client->ctx); /* before its socket: see control_server.c */
+    if (tr_nng_socket_close(client->socket)) /* else client_on_pipe may still be called */
+        client_free(client);
+}
+
+/* -- one call -- */
+
+/* Why an operation has not ended well. rv: an NNG error; 0: it has not ended at all. */
+static tr_status client_fail(const tr_control_client *client, int rv, const char *doing,
+                             tr_error *err)
+{
+    if (client_given_up(client))
+        return tr_fail(err, TR_E_PEER, "%s: the node is gone", client->url);
+    if (rv != 0 && rv != NNG_ECANCELED)
+        return tr_fail(err, TR_E_PEER, "%s: %s: %s", client->url, doing, nng_strerror(rv));
+    if (!client_is_connected(client))
+        return tr_fail(err, TR_E_PEER, "%s: nobody answers there", client->url);
+    return tr_fail(err, TR_E_TIMEOUT, "%s: no answer within the deadline", client->url);
 }
 
 static tr_status client_send(tr_control_client *client, const msgpack_sbuffer *request,
@@ -220,7 +239,7 @@ static tr_status client_send(tr_control_client *client, const msgpack_sbuffer *r
 {
     nng_msg *msg = NULL;
 
-    if (!client_set_timeout(client, deadline_ns))
+    if (tr_clock_ns() >= deadline_ns)
         return tr_fail(err, TR_E_TIMEOUT, "%s: the deadline had passed before the request",
                        client->url);
     if (nng_msg_alloc(&msg, 0) != 0)
@@ -229,26 +248,29 @@ static tr_status client_send(tr_control_client *client, const msgpack_sbuffer *r
         nng_msg_free(msg);
         return tr_fail(err, TR_E_NOMEM, "%s: no memory for a request", client->url);
     }
+    client_end_late(client);
     nng_aio_set_msg(client->aio, msg);
     client_begin(client);
     nng_ctx_send(client->ctx, client->aio);
-    tr_status status = client_wait(client, "sending the request", err);
-    if (status != TR_OK) /* the message stayed ours */
-        nng_msg_free(nng_aio_get_msg(client->aio));
-    return status;
+    (void)client_watch(client, deadline_ns);
+    int rv = client_end(client);
+    if (rv == 0)
+        return TR_OK;
+    nng_msg_free(nng_aio_get_msg(client->aio)); /* it stayed ours */
+    return client_fail(client, rv, "sending the request", err);
 }
 
 static tr_status client_receive(tr_control_client *client, uint64_t deadline_ns, nng_msg **out,
                                 tr_error *err)
 {
-    if (!client_set_timeout(client, deadline_ns))
-        return tr_fail(err, TR_E_TIMEOUT, "%s: no answer within the deadline", client->url);
     client_begin(client);
     nng_ctx_recv(client->ctx, client->aio);
-    tr_status status = client_wait(client, "waiting for the answer", err);
-    if (status == TR_OK)
-        *out = nng_aio_get_msg(client->aio);
-    return status;
+    client->late = !client_watch(client, deadline_ns);
+    int rv = client->late ? 0 : client_end(client);
+    if (client->late || rv != 0)
+        return client_fail(client, rv, "waiting for the answer", err);
+    *out = nng_aio_get_msg(client->aio);
+    return TR_OK;
 }
 
 static void client_free_message(void *msg)

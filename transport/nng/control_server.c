@@ -248,8 +248,8 @@ static void server_join(tr_control_server *server, uint32_t count)
 static void server_close_socket(tr_control_server *server)
 {
     for (uint32_t i = 0; i < server->workers_count; i++) {
+        nng_aio_free(server->workers[i].aio); /* first: see control_client.c */
         (void)nng_ctx_close(server->workers[i].ctx); /* fails only when closed already */
-        nng_aio_free(server->workers[i].aio);
     }
     server->workers_count = 0;
     tr_nng_socket_close(server->socket);
