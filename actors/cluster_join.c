@@ -61,6 +61,27 @@ static tr_status read_subject(tr_cluster *c, const msgpack_object *request, uint
     return TR_OK;
 }
 
+/* Forgets a former life of a node, connects to this one, and tells later askers what it connects to. */
+static tr_status relink(tr_cluster *c, uint32_t node, const void *address, size_t size,
+                        tr_error *err)
+{
+    uint8_t own[TR_ADDRESS_SIZE_MAX];
+    size_t own_size = 0;
+
+    c->transport_ops->forget(c->transport, node);
+    tr_status status = c->transport_ops->connect(c->transport, node, address, size,
+                                                 cluster_now(c) + LINK_CONNECT_NS, err);
+    if (status == TR_OK)
+        status = c->transport_ops->address(c->transport, own, sizeof(own), &own_size, err);
+    if (status != TR_OK)
+        return status;
+    pthread_mutex_lock(&c->peers_lock);
+    memcpy(c->address, own, own_size);
+    c->address_size = own_size;
+    pthread_mutex_unlock(&c->peers_lock);
+    return TR_OK;
+}
+
 void cluster_relink(tr_cluster *c)
 {
     uint32_t nodes = atomic_exchange(&c->relink, 0);
@@ -75,9 +96,7 @@ void cluster_relink(tr_cluster *c)
         size_t size = peer->address_size;
         memcpy(address, peer->address, size);
         pthread_mutex_unlock(&c->peers_lock);
-        c->transport_ops->forget(c->transport, n);
-        tr_status status = c->transport_ops->connect(c->transport, n, address, size,
-                                                     cluster_now(c) + LINK_CONNECT_NS, &err);
+        tr_status status = relink(c, n, address, size, &err);
         pthread_mutex_lock(&c->peers_lock);
         if (atomic_load(&peer->life) == life && peer->link == CLUSTER_LINK_ASKED) {
             peer->link = status == TR_OK ? CLUSTER_LINK_DONE : CLUSTER_LINK_FAILED;

@@ -155,7 +155,7 @@ struct tr_cluster {
     tr_runtime *runtime;
     const tr_transport_ops *transport_ops; /* NULL in a cluster of one node */
     tr_transport *transport;
-    uint8_t address[TR_ADDRESS_SIZE_MAX]; /* our own, read once: control threads give it to peers */
+    uint8_t address[TR_ADDRESS_SIZE_MAX]; /* our own; with peers_lock once the workers run */
     size_t address_size;
     tr_control_server *control;
     cluster_actor actors[CLUSTER_ACTORS_MAX];

@@ -72,7 +72,9 @@ void cluster_pack_identity(tr_cluster *c, msgpack_packer *pk)
     tr_pack_u64(pk, "nodes", c->placement->nodes_count);
     tr_pack_u64(pk, "activations", c->placement->activations_nvfp4);
     tr_pack_u64(pk, "life", c->life);
+    pthread_mutex_lock(&c->peers_lock);
     tr_pack_bytes(pk, "address", c->address, c->address_size);
+    pthread_mutex_unlock(&c->peers_lock);
 }
 
 /* Whether a peer that says so is the one that we know. */

@@ -1,7 +1,7 @@
 /* transport.h - carries messages between nodes. It knows no message's meaning.
  *
  * One tr_transport per node. All calls come from one thread, the node's polling thread (worker 0),
- * except open, address, the first connects and close, which happen before it starts and after it
+ * except open, the first address and connects, and close, which happen before it starts and after it
  * ended.
  *
  * Life: open -> address (give it to the peers over the control plane) -> connect each peer ->
@@ -16,7 +16,7 @@
 #include "core/buffer.h"
 #include "core/message.h"
 
-#define TR_ADDRESS_SIZE_MAX 4096
+#define TR_ADDRESS_SIZE_MAX 16384
 
 typedef struct tr_transport tr_transport;
 
@@ -46,7 +46,8 @@ typedef struct {
 
     tr_status (*open)(tr_transport **out, const tr_transport_config *config, tr_error *err);
 
-    /* This node's address as opaque bytes: address [size_max] is filled, *size set. */
+    /* This node's address as opaque bytes: address [size_max] is filled, *size set. After a peer was
+     * forgotten it is another: what that one connects to next. */
     tr_status (*address)(tr_transport *t, void *address, size_t size_max, size_t *size,
                          tr_error *err);
 
@@ -59,7 +60,7 @@ typedef struct {
     /* Forgets a peer, whether it is gone, connected or was never met: what it sent and what waits
      * for it is dropped, and peer_down is not called for it any more. Until it is connected again
      * nothing may be sent to it. From the polling thread, outside of poll and send; may block for
-     * moments, and deliver what others have sent. */
+     * moments. Then read the address again. */
     void (*forget)(tr_transport *t, uint32_t node_index);
 
     /* Hands a message to the transport. Never blocks.

@@ -32,6 +32,9 @@ static const variant variants[] = {
     {"nng-ipc", "nng", "listen=ipc:///tmp/troupe-conformance-%d", true},
 };
 
+#define WRITER_BYTES 32000 /* takes longer to copy than all else that is done for a message */
+#define WRITER_KILLS 12
+
 static const variant *chosen;
 static const tr_transport_ops *ops;
 static char *own_path;
@@ -571,31 +574,42 @@ static tr_status read_address_and_connect(int fd, node *n)
     return status;
 }
 
-/* The other process: node 1. Sends one message, then only polls until it is killed. */
-static int be_the_peer(void)
+/* What the other process is. */
+typedef enum {
+    PEER_QUIET, /* node 1 of 2: sends one message, then only polls until it is killed */
+    PEER_WRITER /* node 2 of 3: sends to node 0 without end, so that it is killed while it writes */
+} peer_kind;
+
+static const char *const peer_modes[] = {[PEER_QUIET] = "--peer", [PEER_WRITER] = "--writer"};
+
+static int be_the_peer(peer_kind kind)
 {
-    node *n = &nodes[1];
+    uint32_t index = kind == PEER_QUIET ? 1 : 2;
+    node *n = &nodes[index];
     tr_error err = {0};
 
-    if (node_open(n, ops, options_of(1), 1, 2, 64, 2, &err) != TR_OK) {
+    if (node_open(n, ops, options_of(index), index, index + 1, 64, 8, &err) != TR_OK) {
         fprintf(stderr, "peer: %s\n", err.text);
         return 1;
     }
+    n->peer = 0;
     if (!write_address(STDOUT_FILENO, n) || read_address_and_connect(STDIN_FILENO, n) != TR_OK)
         return 1;
     if (node_send_patiently(n, NULL, 4096) != TR_OK)
         return 1;
     uint64_t deadline_ns = tr_clock_ns() + 3 * NODE_PATIENCE_NS;
-    while (tr_clock_ns() < deadline_ns)
-        if (ops->poll(n->transport) == 0)
+    while (tr_clock_ns() < deadline_ns) {
+        bool wrote = kind == PEER_WRITER && node_send(n, WRITER_BYTES) == TR_OK;
+        if (!wrote && ops->poll(n->transport) == 0)
             sched_yield();
+    }
     return 1;
 }
 
-static pid_t spawn_peer(int *to_peer, int *from_peer)
+static pid_t spawn_peer(peer_kind kind, int *to_peer, int *from_peer)
 {
-    char mode[] = "--peer";
-    char *args[] = {own_path, (char *)(uintptr_t)chosen->name, mode, NULL};
+    char *args[] = {own_path, (char *)(uintptr_t)chosen->name, (char *)(uintptr_t)peer_modes[kind],
+                    NULL};
     extern char **environ;
     int in[2], out[2];
     pid_t pid = -1;
@@ -627,6 +641,15 @@ static void what_it_keeps_beside_the_pool_is_counted(void **state)
         assert_true(ops->bytes(count) > ops->bytes(count - 1));
 }
 
+/* Reaped at once: a zombie still counts as alive for whoever looks into /proc, as UCX does. */
+static void kill_peer(pid_t pid)
+{
+    if (pid <= 0)
+        return;
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
 static void a_killed_peer_is_reported(void **state)
 {
     int to_peer, from_peer;
@@ -635,7 +658,7 @@ static void a_killed_peer_is_reported(void **state)
     if (!chosen->between_processes)
         return; /* nobody to kill; cmocka's skip() would read as a failure in TAP */
     node *n = open_node(0, 2, 64, 8);
-    pid_t pid = spawn_peer(&to_peer, &from_peer);
+    pid_t pid = spawn_peer(PEER_QUIET, &to_peer, &from_peer);
     bool met = pid > 0 && read_address_and_connect(from_peer, n) == TR_OK &&
                write_address(to_peer, n) && node_wait(n, NULL, &n->delivered_count, 1) &&
                node_send_patiently(n, NULL, 4096) == TR_OK;
@@ -643,12 +666,8 @@ static void a_killed_peer_is_reported(void **state)
     /* It dies with large and small messages on their way. */
     for (int i = 0; i < 40 && met; i++)
         (void)node_send(n, i % 8 == 0 ? 500000 : 4096); /* some may find no room */
-    /* Reaped at once: a zombie still counts as alive for whoever looks into /proc, as UCX does. */
     uint64_t begin_ns = tr_clock_ns();
-    if (pid > 0) {
-        kill(pid, SIGKILL);
-        waitpid(pid, NULL, 0);
-    }
+    kill_peer(pid);
     bool down = met && node_wait_down(n);
     uint64_t took_ns = tr_clock_ns() - begin_ns;
     close(to_peer);
@@ -661,6 +680,48 @@ static void a_killed_peer_is_reported(void **state)
     assert_int_equal(n->downs_count, 1);
     CHECK_STATUS(node_send(n, 4096), TR_E_PEER);
     assert_false(n->broken);
+}
+
+/* A life of node 2 writes to node 0, and is killed in the middle of it. */
+static void kill_a_writer(node *n)
+{
+    int to_peer, from_peer;
+
+    n->peer = 2;
+    n->downs_count = 0;
+    n->delivered_from[2] = 0;
+    pid_t pid = spawn_peer(PEER_WRITER, &to_peer, &from_peer);
+    bool met = pid > 0 && read_address_and_connect(from_peer, n) == TR_OK &&
+               write_address(to_peer, n) && node_wait(n, NULL, &n->delivered_from[2], 100);
+    kill_peer(pid);
+    bool down = met && node_wait_down(n);
+    close(to_peer);
+    close(from_peer);
+    n->peer = 1;
+    assert_true(met);
+    assert_true(down);
+    assert_int_equal(n->down_node, 2);
+}
+
+/* Whatever it has left half written is nobody else's, and not its next life's. */
+static void a_peer_that_is_killed_while_it_writes_stops_nobody(void **state)
+{
+    (void)state;
+    if (!chosen->between_processes)
+        return;
+    for (uint32_t i = 0; i < 2; i++)
+        open_node(i, 3, 64, 16);
+    connect_nodes(&nodes[0], &nodes[1]);
+    connect_nodes(&nodes[1], &nodes[0]);
+    for (uint64_t round = 1; round <= WRITER_KILLS; round++) {
+        kill_a_writer(&nodes[0]);
+        CHECK_STATUS(node_send_patiently(&nodes[1], &nodes[0], 4096), TR_OK);
+        CHECK_STATUS(node_send_patiently(&nodes[0], &nodes[1], 4096), TR_OK);
+        assert_true(node_wait(&nodes[0], &nodes[1], &nodes[0].delivered_from[1], round));
+        assert_true(node_wait(&nodes[1], &nodes[0], &nodes[1].delivered_from[0], round));
+        ops->forget(nodes[0].transport, 2);
+    }
+    assert_false(nodes[0].broken);
 }
 
 int main(int argc, char **argv)
@@ -685,8 +746,10 @@ int main(int argc, char **argv)
         CASE(wrong_options_are_named),
         CASE(what_it_keeps_beside_the_pool_is_counted),
         CASE(a_killed_peer_is_reported),
+        CASE(a_peer_that_is_killed_while_it_writes_stops_nobody),
     };
-    bool peer = argc == 3 && strcmp(argv[2], "--peer") == 0;
+    peer_kind peer = PEER_QUIET;
+    bool is_peer = false;
 
     own_path = argv[0];
     for (size_t i = 0; argc >= 2 && i < sizeof(variants) / sizeof(variants[0]); i++)
@@ -699,7 +762,12 @@ int main(int argc, char **argv)
                 argv[0]);
         return 2;
     }
-    if (argc == 3 && !peer)
+    for (uint32_t kind = PEER_QUIET; argc == 3 && !is_peer && kind <= PEER_WRITER; kind++)
+        if ((is_peer = strcmp(argv[2], peer_modes[kind]) == 0))
+            peer = kind;
+    if (is_peer)
+        return be_the_peer(peer);
+    if (argc == 3)
         cmocka_set_test_filter(argv[2]); /* a name, with * and ? */
-    return peer ? be_the_peer() : cmocka_run_group_tests_name(chosen->name, tests, NULL, NULL);
+    return cmocka_run_group_tests_name(chosen->name, tests, NULL, NULL);
 }

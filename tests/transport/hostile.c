@@ -4,6 +4,7 @@
  * disturb the traffic of its true peers. Method: nodes 0 and 1 talk; a stranger, below the
  * transport, sends garbage to node 0, also in the name of node 2, which does not exist. */
 #include "tests/check.h"
+#include "core/runtime.h"
 #include "tests/transport/node.h"
 #include "transport/address.h"
 
@@ -200,7 +201,13 @@ static void active_messages_of_a_stranger_are_refused(void **state)
     snprintf(options, sizeof(options), "tls=%s", tls);
     open_nodes("ucx", options);
     size_t size = body_of_node_0(body, sizeof(body));
-    assert_true(size > 8); /* the version of UCX and the life of the transport come first */
+    /* The version of UCX, the life of the transport and the sizes of the addresses come first. */
+    uint16_t sizes[TR_NODES_MAX];
+    size_t head_size = 8 + sizeof(sizes);
+    assert_true(size > head_size);
+    memcpy(sizes, body + 8, sizeof(sizes));
+    assert_int_equal(sizes[0], 0);
+    assert_int_equal(size, head_size + sizes[1] + sizes[2]);
 
     assert_int_equal(ucp_config_read(NULL, NULL, &config), UCS_OK);
     assert_int_equal(ucp_config_modify(config, "TLS", tls), UCS_OK);
@@ -211,13 +218,13 @@ static void active_messages_of_a_stranger_are_refused(void **state)
     assert_int_equal(ucp_worker_create(context, &worker_params, &worker), UCS_OK);
     ucp_ep_params_t ep_params = {
         .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLER,
-        .address = (const ucp_address_t *)(body + 8),
+        .address = (const ucp_address_t *)(body + head_size + sizes[1]), /* for node 2 */
         .err_handler = {.cb = ignore_error},
     };
     assert_int_equal(ucp_ep_create(worker, &ep_params, &ep), UCS_OK);
 
-    /* Ids that nobody uses, those of node 0 itself and of nodes beyond the cluster. */
-    static const unsigned unknown_ids[] = {0, 3, 15, 16, 19, 31, 32, 1000, 65534, 65535};
+    /* Ids that nobody uses there, those of node 1, of node 0 itself and of nodes beyond the cluster. */
+    static const unsigned unknown_ids[] = {0, 1, 3, 15, 16, 17, 19, 31, 32, 1000, 65534, 65535};
     for (size_t i = 0; i < sizeof(unknown_ids) / sizeof(unknown_ids[0]); i++) {
         send_am(worker, ep, unknown_ids[i], garbage, 80, garbage, 100);
         send_am(worker, ep, unknown_ids[i], garbage, 12, NULL, 0);

@@ -15,8 +15,9 @@
 #define TEXT_OF_TOKEN(token) #token
 
 /* What a worker takes before anything has come: 1.8 MiB with UCX 1.13, of which 1.5 are the
- * handlers of 65,536 ids; the library's own, 4 MiB, are code and tables. */
-#define WORKER_SIZE (6u << 20)
+ * handlers of 65,536 ids. */
+#define WORKER_SIZE  (2u << 20)
+#define LIBRARY_SIZE (4u << 20) /* code and tables */
 
 typedef struct {
     const char *name, *value;
@@ -61,15 +62,16 @@ static const context_setting context_tcp_settings_1_17[] = {
 /* What waits while our pool has no buffer stays in pieces that UCX received it in, which it never
  * gives back to the system: at most a window from every peer. Over shared memory a message fits one
  * piece, or was put together from two on the heap; over TCP it fits one larger piece. A peer has
- * one of the two, and the first costs more. Besides, every place of the queue through which all
- * peers write into shared memory has a piece. */
+ * one of the two, and the first costs more. Besides, every place of the queue through which the
+ * peer writes into shared memory has a piece. */
 uint64_t ucx_context_bytes(uint32_t nodes_count)
 {
-    const uint64_t kept = (uint64_t)(nodes_count - 1) * UCX_WINDOW;
-    const uint64_t grown = (kept + SHM_QUEUE_MAX + SHM_PIECES - 1) / SHM_PIECES;
+    const uint64_t grown = (UCX_WINDOW + SHM_QUEUE_MAX + SHM_PIECES - 1) / SHM_PIECES;
+    const uint64_t peer = WORKER_SIZE + grown * SHM_PIECES * SHM_PIECE_KIB * 1024 +
+                          (uint64_t)UCX_WINDOW * UCX_EAGER_MAX;
 
     static_assert(TCP_PIECE_KIB <= SHM_PIECE_KIB + UCX_EAGER_MAX / 1024, "TCP's are the smaller");
-    return WORKER_SIZE + grown * SHM_PIECES * SHM_PIECE_KIB * 1024 + kept * UCX_EAGER_MAX;
+    return LIBRARY_SIZE + (nodes_count - 1) * peer;
 }
 
 /* Whether a list of UCX transports, which may be negated, brings in one of the named ones. */
@@ -139,26 +141,43 @@ static tr_status context_map_pool(tr_transport *t, tr_error *err)
     return TR_OK;
 }
 
-static tr_status context_open_worker(tr_transport *t, tr_error *err)
+tr_status ucx_worker_open(tr_transport *t, uint32_t node_index, tr_error *err)
 {
+    ucx_worker *worker = &t->workers[node_index];
     /* One thread at a time, but not always the same: the one that opens does not poll. */
     ucp_worker_params_t params = {
         .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
         .thread_mode = UCS_THREAD_MODE_SERIALIZED,
     };
-    ucs_status_t status = ucp_worker_create(t->context, &params, &t->worker);
-    if (status != UCS_OK)
-        return tr_fail(err, TR_E_INVALID, "ucx: worker: %s", ucs_status_string(status));
-
     ucp_worker_attr_t attr = {.field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS};
-    status = ucp_worker_query(t->worker, &attr);
-    if (status != UCS_OK) {
-        ucp_worker_destroy(t->worker);
-        return tr_fail(err, TR_E_INVALID, "ucx: worker address: %s", ucs_status_string(status));
+
+    ucs_status_t ucs = ucp_worker_create(t->context, &params, &worker->handle);
+    if (ucs != UCS_OK) {
+        worker->handle = NULL;
+        return tr_fail(err, TR_E_INVALID, "ucx: worker: %s", ucs_status_string(ucs));
     }
-    t->address = attr.address;
-    t->address_size = attr.address_length;
-    return TR_OK;
+    ucs = ucp_worker_query(worker->handle, &attr);
+    if (ucs != UCS_OK) {
+        ucx_worker_close(t, node_index);
+        return tr_fail(err, TR_E_INVALID, "ucx: worker address: %s", ucs_status_string(ucs));
+    }
+    worker->address = attr.address;
+    worker->address_size = attr.address_length;
+    tr_status status = ucx_receive_register(t, node_index, err);
+    if (status != TR_OK)
+        ucx_worker_close(t, node_index);
+    return status;
+}
+
+void ucx_worker_close(tr_transport *t, uint32_t node_index)
+{
+    ucx_worker *worker = &t->workers[node_index];
+
+    if (worker->address != NULL)
+        ucp_worker_release_address(worker->handle, worker->address);
+    if (worker->handle != NULL)
+        ucp_worker_destroy(worker->handle);
+    *worker = (ucx_worker){.handle = NULL};
 }
 
 tr_status ucx_context_open(tr_transport *t, const char *tls, const char *devices, tr_error *err)
@@ -187,23 +206,12 @@ tr_status ucx_context_open(tr_transport *t, const char *tls, const char *devices
 
     status = context_map_pool(t, err);
     if (status != TR_OK)
-        goto cleanup_context;
-    status = context_open_worker(t, err);
-    if (status != TR_OK)
-        goto unmap_pool;
-    return TR_OK;
-
-unmap_pool:
-    (void)ucp_mem_unmap(t->context, t->pool_memory); /* nothing to be done about a failure here */
-cleanup_context:
-    ucp_cleanup(t->context);
+        ucp_cleanup(t->context);
     return status;
 }
 
 void ucx_context_close(tr_transport *t)
 {
-    ucp_worker_release_address(t->worker, t->address);
-    ucp_worker_destroy(t->worker);
     (void)ucp_mem_unmap(t->context, t->pool_memory); /* the context goes in any case */
     ucp_cleanup(t->context);
 }

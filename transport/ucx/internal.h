@@ -1,7 +1,7 @@
 /* internal.h - what the files of transport/ucx share.
  *
  *   ucx.c      life: open, address, connect, close; the table
- *   context.c  UCX's own objects and every setting
+ *   context.c  UCX's own objects and every setting; a worker for each peer
  *   send.c     request slots, data and control messages out
  *   receive.c  active message handlers, the receive ring, delivery
  *   path.c     which transports an endpoint uses
@@ -76,7 +76,7 @@ typedef struct {
 typedef struct {
     ucx_wire_header wire;
     tr_buf *payload; /* counts; NULL for none */
-    ucx_link *to;
+    ucx_link *to;  /* NULL: the slot is free */
     uint32_t life; /* of the peer for which it was meant */
     uint32_t next_free;
 } ucx_slot;
@@ -107,10 +107,19 @@ typedef struct {
  * peer_down is called. DOWN: everything from this peer is dropped. */
 typedef enum { UCX_UNCONNECTED, UCX_CONNECTED, UCX_ENDING, UCX_DOWN } ucx_phase;
 
-typedef struct ucx_ring {
+typedef struct {
     ucx_entry entries[UCX_WINDOW]; /* of sequence s at s % UCX_WINDOW */
-    struct ucx_ring *next;         /* of those whose peer was forgotten while UCX wrote into them */
 } ucx_ring;
+
+/* What UCX receives with, one for each peer and each of its lives. Over shared memory a sender takes
+ * a place in the receiver's queue, and then writes there. Whoever is killed in between leaves a place
+ * that is never filled, and UCX waits at it for ever; so nobody else may write behind it. */
+typedef struct {
+    ucp_worker_h handle;    /* NULL: there is none */
+    ucp_address_t *address; /* where that peer connects to */
+    size_t address_size;
+    uint32_t parting_count; /* endpoints that UCX is closing */
+} ucx_worker;
 
 typedef struct {
     ucx_phase phase;
@@ -129,7 +138,7 @@ typedef struct {
     uint32_t reported;  /* value of delivered that the peer last was told */
     bool bye;           /* the peer said that it ends after bye_at messages */
     uint32_t bye_at;
-    ucx_ring *ring; /* owns */
+    ucx_ring *ring; /* owns; NULL for this node itself */
 } ucx_peer;
 
 /* The control message in flight to a node; survives the peer, because UCX reads it. */
@@ -142,17 +151,14 @@ struct tr_transport {
     tr_transport_config config;
     uint32_t payload_max; /* bytes; largest buffer of the pool */
     ucp_context_h context;
-    ucp_worker_h worker;
     ucp_mem_h pool_memory; /* registration of the pool's memory */
-    ucp_address_t *address;
-    size_t address_size;
+    ucx_worker workers[TR_NODES_MAX];
 
     uint32_t life;           /* random, not 0: tells this transport from a former one of the node */
     bool closing;            /* what arrives is dropped */
     uint32_t turn;           /* peer that the next poll looks at first */
     uint32_t events;         /* handled since the last poll */
     uint32_t controls_count; /* control messages in flight */
-    uint32_t parting_count;  /* endpoints that UCX is closing */
 
     ucx_slot slots[UCX_SLOTS];
     uint32_t slot_free; /* head of the free list, UCX_SLOTS when empty */
@@ -161,34 +167,39 @@ struct tr_transport {
     ucx_peer peers[TR_NODES_MAX];
     ucx_control_slot controls[TR_NODES_MAX];
     ucx_link links[TR_NODES_MAX];
-    ucx_ring *forgotten; /* owns; list */
 };
 
 /* context.c */
 
-/* Creates context, worker and address from the options. On failure nothing is owed. */
+/* Creates the context from the options. On failure nothing is owed. */
 tr_status ucx_context_open(tr_transport *t, const char *tls, const char *devices, tr_error *err);
 void ucx_context_close(tr_transport *t);
+
+/* The worker for a peer, with its handlers. On failure there is none. */
+tr_status ucx_worker_open(tr_transport *t, uint32_t node_index, tr_error *err);
+/* Afterwards UCX neither reads nor writes anything for that peer. */
+void ucx_worker_close(tr_transport *t, uint32_t node_index);
 
 /* The most that UCX takes for itself; an estimate from above, for memory budgets. */
 uint64_t ucx_context_bytes(uint32_t nodes_count);
 
 /* receive.c */
 
-tr_status ucx_receive_register(tr_transport *t, tr_error *err);
+/* The ring of a peer, which owns it. errors TR_E_NOMEM */
+tr_status ucx_receive_open(tr_transport *t, uint32_t node_index, tr_error *err);
+
+/* Sets the handlers of the worker for a peer. */
+tr_status ucx_receive_register(tr_transport *t, uint32_t node_index, tr_error *err);
 
 /* Prepares and delivers what has come from this peer, as far as buffers are free and in order. */
 void ucx_receive_advance(tr_transport *t, uint32_t node_index);
 
-/* Drops what has not been delivered. Buffers that UCX writes into follow when it has finished. */
-void ucx_receive_drop(tr_transport *t, ucx_peer *peer);
+/* Drops what has not been delivered, but for the buffers that UCX writes into. They follow when it
+ * has finished. False: there are some. */
+bool ucx_receive_drop(tr_transport *t, uint32_t node_index);
 
-/* Replaces the ring of a peer that is forgotten by an empty one. errors TR_E_NOMEM */
-tr_status ucx_receive_renew(tr_transport *t, uint32_t node_index);
-
-/* Frees the rings, and gives back the buffers of rendezvous that UCX never finished. After the
- * worker is gone, or before anything has come. */
-void ucx_receive_free(tr_transport *t);
+/* Drops these, too: the worker is gone. */
+void ucx_receive_abandon(tr_transport *t, uint32_t node_index);
 
 /* send.c */
 
@@ -198,8 +209,8 @@ tr_status ucx_send(tr_transport *t, uint32_t node_index, const tr_msg *msg);
 /* Sends a control message unless one is in flight; false then. */
 bool ucx_send_control(tr_transport *t, uint32_t node_index, ucx_control_kind kind, uint32_t value);
 
-/* Gives back the payloads of sends that UCX never finished. After the worker is gone. */
-void ucx_send_drop(tr_transport *t);
+/* Ends the sends to a peer that UCX never finished. After the worker is gone. */
+void ucx_send_abandon(tr_transport *t, uint32_t node_index);
 
 /* ucx.c */
 

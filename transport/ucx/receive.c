@@ -21,23 +21,21 @@ static void receive_deliver(tr_transport *t, uint32_t node_index, const tr_msg *
     t->config.deliver(t->config.ctx, node_index, msg);
 }
 
+static ucp_worker_h receive_worker(const ucx_entry *entry)
+{
+    return entry->from->t->workers[entry->from->node_index].handle;
+}
+
 /* Lets go of what the entry holds. Not while UCX writes into its buffer. */
-static void receive_clear(tr_transport *t, ucx_entry *entry)
+static void receive_clear(ucx_entry *entry)
 {
     assert(entry->state != UCX_ENTRY_ARRIVING);
     if (entry->data != NULL)
-        ucp_am_data_release(t->worker, entry->data);
+        ucp_am_data_release(receive_worker(entry), entry->data);
     entry->data = NULL;
     tr_buf_unref(entry->msg.payload);
     entry->msg.payload = NULL;
     entry->state = UCX_ENTRY_EMPTY;
-}
-
-/* Whether the entry's peer has not been forgotten since. */
-static bool receive_is_current(const tr_transport *t, const ucx_entry *entry)
-{
-    const ucx_entry *first = t->peers[entry->from->node_index].ring->entries;
-    return entry >= first && entry < first + UCX_WINDOW;
 }
 
 static void receive_on_rendezvous_done(void *request, ucs_status_t status, size_t length,
@@ -49,15 +47,14 @@ static void receive_on_rendezvous_done(void *request, ucs_status_t status, size_
     assert(entry->state == UCX_ENTRY_ARRIVING);
     (void)length; /* announced with the message and checked then */
     entry->state = status == UCS_OK ? UCX_ENTRY_READY : UCX_ENTRY_LOST;
-    if (t->closing || t->peers[entry->from->node_index].phase == UCX_DOWN ||
-        !receive_is_current(t, entry))
-        receive_clear(t, entry);
+    if (t->closing || t->peers[entry->from->node_index].phase == UCX_DOWN)
+        receive_clear(entry);
     t->events++;
     ucp_request_free(request);
 }
 
 /* Begins to fetch the bytes of an announced payload into the entry's buffer. */
-static void receive_fetch(tr_transport *t, ucx_entry *entry)
+static void receive_fetch(ucx_entry *entry)
 {
     ucp_request_param_t params = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
@@ -66,8 +63,9 @@ static void receive_fetch(tr_transport *t, ucx_entry *entry)
     };
 
     entry->state = UCX_ENTRY_ARRIVING;
-    ucs_status_ptr_t request = ucp_am_recv_data_nbx(
-        t->worker, entry->data, entry->msg.payload->data, entry->msg.header.payload_size, &params);
+    ucs_status_ptr_t request =
+        ucp_am_recv_data_nbx(receive_worker(entry), entry->data, entry->msg.payload->data,
+                             entry->msg.header.payload_size, &params);
     entry->data = NULL; /* UCX's from here on */
     if (UCS_PTR_IS_PTR(request))
         return;
@@ -85,12 +83,12 @@ static bool receive_prepare(tr_transport *t, ucx_entry *entry)
     if (entry->msg.payload == NULL)
         return false;
     if (entry->state == UCX_ENTRY_ANNOUNCED) {
-        receive_fetch(t, entry);
+        receive_fetch(entry);
         return true;
     }
     assert(entry->state == UCX_ENTRY_KEPT);
     memcpy(entry->msg.payload->data, entry->data, size);
-    ucp_am_data_release(t->worker, entry->data);
+    ucp_am_data_release(receive_worker(entry), entry->data);
     entry->data = NULL;
     entry->state = UCX_ENTRY_READY;
     return true;
@@ -117,56 +115,39 @@ void ucx_receive_advance(tr_transport *t, uint32_t node_index)
     }
 }
 
-void ucx_receive_drop(tr_transport *t, ucx_peer *peer)
-{
-    for (uint32_t i = 0; i < UCX_WINDOW; i++)
-        if (peer->ring->entries[i].state != UCX_ENTRY_ARRIVING)
-            receive_clear(t, &peer->ring->entries[i]);
-}
-
-static ucx_ring *receive_new_ring(ucx_link *from)
+tr_status ucx_receive_open(tr_transport *t, uint32_t node_index, tr_error *err)
 {
     ucx_ring *ring = calloc(1, sizeof(*ring));
 
-    for (uint32_t s = 0; ring != NULL && s < UCX_WINDOW; s++)
-        ring->entries[s].from = from;
-    return ring;
-}
-
-tr_status ucx_receive_renew(tr_transport *t, uint32_t node_index)
-{
-    ucx_peer *peer = &t->peers[node_index];
-    bool writing = false;
-
-    ucx_receive_drop(t, peer);
-    for (uint32_t s = 0; s < UCX_WINDOW; s++)
-        writing |= peer->ring->entries[s].state == UCX_ENTRY_ARRIVING;
-    if (!writing)
-        return TR_OK;
-    ucx_ring *fresh = receive_new_ring(&t->links[node_index]);
-    if (fresh == NULL)
-        return TR_E_NOMEM;
-    peer->ring->next = t->forgotten;
-    t->forgotten = peer->ring;
-    peer->ring = fresh;
+    if (ring == NULL)
+        return tr_fail(err, TR_E_NOMEM, "ucx: no memory for a receive ring");
+    for (uint32_t i = 0; i < UCX_WINDOW; i++)
+        ring->entries[i].from = &t->links[node_index];
+    t->peers[node_index].ring = ring;
     return TR_OK;
 }
 
-static void receive_free_ring(ucx_ring *ring)
+bool ucx_receive_drop(tr_transport *t, uint32_t node_index)
 {
-    for (uint32_t s = 0; ring != NULL && s < UCX_WINDOW; s++)
-        tr_buf_unref(ring->entries[s].msg.payload);
-    free(ring);
+    ucx_ring *ring = t->peers[node_index].ring;
+    bool all = true;
+
+    for (uint32_t i = 0; i < UCX_WINDOW; i++)
+        if (ring->entries[i].state != UCX_ENTRY_ARRIVING)
+            receive_clear(&ring->entries[i]);
+        else
+            all = false;
+    return all;
 }
 
-void ucx_receive_free(tr_transport *t)
+void ucx_receive_abandon(tr_transport *t, uint32_t node_index)
 {
-    for (uint32_t i = 0; i < t->config.nodes_count; i++)
-        receive_free_ring(t->peers[i].ring);
-    while (t->forgotten != NULL) {
-        ucx_ring *next = t->forgotten->next;
-        receive_free_ring(t->forgotten);
-        t->forgotten = next;
+    ucx_ring *ring = t->peers[node_index].ring;
+
+    for (uint32_t i = 0; i < UCX_WINDOW; i++) {
+        if (ring->entries[i].state == UCX_ENTRY_ARRIVING)
+            ring->entries[i].state = UCX_ENTRY_LOST;
+        receive_clear(&ring->entries[i]);
     }
 }
 
@@ -323,8 +304,9 @@ static ucs_status_t receive_on_unknown(void *arg, const void *header, size_t hea
     return UCS_OK;
 }
 
-static tr_status receive_set_handler(tr_transport *t, unsigned id, ucp_am_recv_callback_t handler,
-                                     void *arg, uint32_t flags, tr_error *err)
+static tr_status receive_set_handler(ucp_worker_h worker, unsigned id,
+                                     ucp_am_recv_callback_t handler, void *arg, uint32_t flags,
+                                     tr_error *err)
 {
     ucp_am_handler_param_t params = {
         .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
@@ -334,14 +316,16 @@ static tr_status receive_set_handler(tr_transport *t, unsigned id, ucp_am_recv_c
         .cb = handler,
         .arg = arg,
     };
-    ucs_status_t status = ucp_worker_set_am_recv_handler(t->worker, &params);
+    ucs_status_t status = ucp_worker_set_am_recv_handler(worker, &params);
     if (status != UCS_OK)
         return tr_fail(err, TR_E_INVALID, "ucx: handler %u: %s", id, ucs_status_string(status));
     return TR_OK;
 }
 
-tr_status ucx_receive_register(tr_transport *t, tr_error *err)
+tr_status ucx_receive_register(tr_transport *t, uint32_t node_index, tr_error *err)
 {
+    ucp_worker_h worker = t->workers[node_index].handle;
+    ucx_link *from = &t->links[node_index];
     tr_status status = TR_OK;
 
     /* Note: UCX 1.13 calls whatever stands in its handler table at a message's id. It neither
@@ -349,21 +333,12 @@ tr_status ucx_receive_register(tr_transport *t, tr_error *err)
      * nor clears the slots between, so every id gets a handler. Otherwise anyone who reaches the
      * port has us jump to where old memory points. */
     for (uint32_t id = UCX_AM_LAST + 1; id > 0 && status == TR_OK; id--)
-        status = receive_set_handler(t, id - 1, receive_on_unknown, t, 0, err);
-
-    for (uint32_t i = 0; i < TR_NODES_MAX && status == TR_OK; i++) {
-        ucx_link *from = &t->links[i];
-
-        *from = (ucx_link){.t = t, .node_index = i};
-        if (i < t->config.nodes_count && (t->peers[i].ring = receive_new_ring(from)) == NULL)
-            return tr_fail(err, TR_E_NOMEM, "ucx: no memory for a receive ring");
-        if (i >= t->config.nodes_count || i == t->config.node_index)
-            continue;
-        status = receive_set_handler(t, UCX_AM_DATA + i, receive_on_data, from,
+        status = receive_set_handler(worker, id - 1, receive_on_unknown, t, 0, err);
+    if (status == TR_OK)
+        status = receive_set_handler(worker, UCX_AM_DATA + node_index, receive_on_data, from,
                                      UCP_AM_FLAG_WHOLE_MSG | UCP_AM_FLAG_PERSISTENT_DATA, err);
-        if (status == TR_OK)
-            status = receive_set_handler(t, UCX_AM_CONTROL + i, receive_on_control, from,
-                                         UCP_AM_FLAG_WHOLE_MSG, err);
-    }
+    if (status == TR_OK)
+        status = receive_set_handler(worker, UCX_AM_CONTROL + node_index, receive_on_control, from,
+                                     UCP_AM_FLAG_WHOLE_MSG, err);
     return status;
 }

@@ -19,6 +19,7 @@ static void send_free_slot(tr_transport *t, ucx_slot *slot)
     assert(t->slots_used > 0);
     tr_buf_unref(slot->payload);
     slot->payload = NULL;
+    slot->to = NULL;
     slot->next_free = t->slot_free;
     t->slot_free = (uint32_t)(slot - t->slots);
     t->slots_used--;
@@ -121,10 +122,12 @@ bool ucx_send_control(tr_transport *t, uint32_t node_index, ucx_control_kind kin
     return !UCS_PTR_IS_ERR(request);
 }
 
-void ucx_send_drop(tr_transport *t)
+void ucx_send_abandon(tr_transport *t, uint32_t node_index)
 {
-    for (uint32_t i = 0; i < UCX_SLOTS; i++) {
-        tr_buf_unref(t->slots[i].payload);
-        t->slots[i].payload = NULL;
-    }
+    for (uint32_t i = 0; i < UCX_SLOTS; i++)
+        if (t->slots[i].to == &t->links[node_index])
+            send_free_slot(t, &t->slots[i]);
+    if (t->controls[node_index].busy)
+        t->controls_count--;
+    t->controls[node_index].busy = false;
 }

@@ -1,7 +1,7 @@
 /* ucx.c - the life of the UCX transport: open, address, connect, poll, close.
  *
- * An address is our own short header and the worker's address. Endpoints are made from it on both
- * sides independently; UCX joins the two, whichever comes first. */
+ * An address is our own short header and the addresses of the workers, one for each peer. Endpoints
+ * are made from it on both sides independently; UCX joins the two, whichever comes first. */
 #include "transport/ucx/ucx.h"
 
 #include "transport/address.h"
@@ -14,14 +14,49 @@
 #include <string.h>
 
 #define UCX_PROGRESS_MAX 8           /* progress calls in one poll, so that it ends under a flood */
-#define UCX_DRAIN_NS     20000000ull /* for what a forgotten peer has sent to be dropped */
 #define UCX_TEARDOWN_NS  200000000ull /* for UCX to let go of forced-closed endpoints */
 
-/* Body of an address: this, then the worker's own bytes. */
+/* Body of an address: this, then the bytes of the workers' addresses in the order of the nodes. */
 typedef struct {
     uint16_t version_major, version_minor; /* UCX's wire format is not the same in all versions */
     uint32_t life;                         /* of the transport */
-} ucx_address_version;
+    uint16_t sizes[TR_NODES_MAX];          /* bytes for each node; 0: none */
+} ucx_address_head;
+
+/* Whether a node of the cluster is a peer. */
+static bool ucx_is_peer(const tr_transport *t, uint32_t node_index)
+{
+    return node_index < t->config.nodes_count && node_index != t->config.node_index;
+}
+
+static void ucx_close_peers(tr_transport *t)
+{
+    for (uint32_t i = 0; i < t->config.nodes_count; i++) {
+        if (t->peers[i].ring == NULL)
+            continue;
+        ucx_worker_close(t, i);
+        ucx_receive_abandon(t, i);
+        ucx_send_abandon(t, i);
+        free(t->peers[i].ring);
+    }
+}
+
+static tr_status ucx_open_peers(tr_transport *t, tr_error *err)
+{
+    tr_status status = TR_OK;
+
+    for (uint32_t i = 0; i < t->config.nodes_count && status == TR_OK; i++) {
+        t->links[i] = (ucx_link){.t = t, .node_index = i};
+        if (!ucx_is_peer(t, i))
+            continue;
+        status = ucx_receive_open(t, i, err);
+        if (status == TR_OK)
+            status = ucx_worker_open(t, i, err);
+    }
+    if (status != TR_OK)
+        ucx_close_peers(t);
+    return status;
+}
 
 static tr_status ucx_open(tr_transport **out, const tr_transport_config *config, tr_error *err)
 {
@@ -47,7 +82,7 @@ static tr_status ucx_open(tr_transport **out, const tr_transport_config *config,
                               options[1].value[0] != '\0' ? options[1].value : "all", err);
     if (status != TR_OK)
         goto free_transport;
-    status = ucx_receive_register(t, err);
+    status = ucx_open_peers(t, err);
     if (status != TR_OK)
         goto close_context;
     *out = t;
@@ -55,7 +90,6 @@ static tr_status ucx_open(tr_transport **out, const tr_transport_config *config,
 
 close_context:
     ucx_context_close(t);
-    ucx_receive_free(t);
 free_transport:
     free(t);
     return status;
@@ -67,51 +101,65 @@ static uint64_t ucx_bytes(uint32_t nodes_count)
            ucx_context_bytes(nodes_count);
 }
 
-static ucx_address_version ucx_version(const tr_transport *t)
+static ucx_address_head ucx_head(const tr_transport *t)
 {
     unsigned major, minor, release;
 
     ucp_get_version(&major, &minor, &release);
-    return (ucx_address_version){(uint16_t)major, (uint16_t)minor, t->life};
+    return (ucx_address_head){
+        .version_major = (uint16_t)major, .version_minor = (uint16_t)minor, .life = t->life};
 }
 
 static tr_status ucx_get_address(tr_transport *t, void *address, size_t size_max, size_t *size,
                                  tr_error *err)
 {
     uint8_t body[TR_ADDRESS_SIZE_MAX];
-    ucx_address_version version = ucx_version(t);
+    ucx_address_head head = ucx_head(t);
+    size_t used = sizeof(head);
 
-    if (t->address_size > sizeof(body) - sizeof(version))
-        return tr_fail(err, TR_E_INVALID,
-                       "ucx: a worker address of %zu bytes, expected at most %zu", t->address_size,
-                       sizeof(body) - sizeof(version));
-    memcpy(body, &version, sizeof(version));
-    memcpy(body + sizeof(version), t->address, t->address_size);
-    return tr_address_write(address, size_max, size, "ucx", t->config.node_index, body,
-                            sizeof(version) + t->address_size, err);
+    for (uint32_t i = 0; i < t->config.nodes_count; i++) {
+        const ucx_worker *worker = &t->workers[i];
+        if (worker->address_size > sizeof(body) - used)
+            return tr_fail(err, TR_E_INVALID,
+                           "ucx: %u worker addresses of %zu bytes, expected at most %zu in all",
+                           t->config.nodes_count - 1, worker->address_size,
+                           sizeof(body) - sizeof(head));
+        memcpy(body + used, worker->address, worker->address_size);
+        head.sizes[i] = (uint16_t)worker->address_size;
+        used += worker->address_size;
+    }
+    memcpy(body, &head, sizeof(head));
+    return tr_address_write(address, size_max, size, "ucx", t->config.node_index, body, used, err);
 }
 
-/* Finds the worker's address in a peer's, and the number of its life. */
+/* Finds the address of the worker for us in a peer's, and the number of its life. */
 static tr_status ucx_read_address(const tr_transport *t, const ucp_address_t **out, uint32_t *life,
                                   uint32_t node_index, const void *address, size_t size,
                                   tr_error *err)
 {
-    ucx_address_version version, own = ucx_version(t);
+    ucx_address_head head, own = ucx_head(t);
     const void *body = NULL;
-    size_t body_size = 0;
+    size_t body_size = 0, before = 0, all = 0;
 
     tr_status status = tr_address_read(&body, &body_size, "ucx", node_index, address, size, err);
     if (status != TR_OK)
         return status;
-    if (body_size <= sizeof(version))
+    if (body_size < sizeof(head))
         return tr_fail(err, TR_E_INVALID, "ucx: the address of node %u is empty", node_index);
-    memcpy(&version, body, sizeof(version));
-    if (version.version_major != own.version_major || version.version_minor != own.version_minor)
+    memcpy(&head, body, sizeof(head));
+    if (head.version_major != own.version_major || head.version_minor != own.version_minor)
         return tr_fail(err, TR_E_INVALID, "ucx: node %u has UCX %u.%u, this node %u.%u", node_index,
-                       version.version_major, version.version_minor, own.version_major,
+                       head.version_major, head.version_minor, own.version_major,
                        own.version_minor);
-    *out = (const ucp_address_t *)((const char *)body + sizeof(version));
-    *life = version.life;
+    for (uint32_t i = 0; i < TR_NODES_MAX; i++) {
+        all += head.sizes[i];
+        before += i < t->config.node_index ? head.sizes[i] : 0;
+    }
+    if (all != body_size - sizeof(head) || head.sizes[t->config.node_index] == 0)
+        return tr_fail(err, TR_E_INVALID, "ucx: the address of node %u is not for node %u",
+                       node_index, t->config.node_index);
+    *out = (const ucp_address_t *)((const char *)body + sizeof(head) + before);
+    *life = head.life;
     return TR_OK;
 }
 
@@ -150,39 +198,48 @@ static void ucx_on_endpoint_closed(void *request, ucs_status_t status, void *use
 /* Forced: what has not left by now is given up, and UCX ends those sends with an error. Note: no
  * flush of an endpoint (ucp_ep_flush_nbx, a close that is not forced) may be in flight here. Its
  * answer would trip an assertion in the TCP of UCX 1.13. */
-static void ucx_part_from(tr_transport *t, ucx_peer *peer)
+static void ucx_part_from(tr_transport *t, uint32_t node_index)
 {
+    ucx_peer *peer = &t->peers[node_index];
+    ucx_worker *worker = &t->workers[node_index];
     ucp_request_param_t params = {
         .op_attr_mask =
             UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
         .flags = UCP_EP_CLOSE_FLAG_FORCE,
         .cb.send = ucx_on_endpoint_closed,
-        .user_data = &t->parting_count,
+        .user_data = &worker->parting_count,
     };
 
     if (peer->ep == NULL)
         return;
-    t->parting_count++;
+    worker->parting_count++;
     if (!UCS_PTR_IS_PTR(ucp_ep_close_nbx(peer->ep, &params)))
-        t->parting_count--; /* closed at once */
+        worker->parting_count--; /* closed at once */
     peer->ep = NULL;
 }
 
+/* The worker goes with the peer: what it has sent to it ends there, and what it was writing when it
+ * was killed stops nobody. */
 static void ucx_forget(tr_transport *t, uint32_t node_index)
 {
     ucx_peer *peer = &t->peers[node_index];
+    ucx_worker *worker = &t->workers[node_index];
+    uint64_t deadline_ns = tr_clock_ns() + UCX_TEARDOWN_NS;
+    tr_error err = {0};
 
     peer->phase = UCX_DOWN; /* for what UCX tells while the endpoint closes */
-    ucx_part_from(t, peer);
-    /* Note: an endpoint made now may get the number of the closed one (UCX 1.13), and what its peer
-     * sent last, a goodbye among it, would be taken as meant for the new one. */
-    uint64_t deadline_ns = tr_clock_ns() + UCX_DRAIN_NS;
-    while ((ucp_worker_progress(t->worker) != 0 || t->parting_count > 0) &&
-           tr_clock_ns() < deadline_ns)
-        ;
-    if (ucx_receive_renew(t, node_index) != TR_OK)
-        return; /* no memory: it stays down, and cannot be connected */
+    ucx_part_from(t, node_index);
+    while (worker->parting_count > 0 && tr_clock_ns() < deadline_ns)
+        ucp_worker_progress(worker->handle);
+    (void)ucx_receive_drop(t, node_index);
+    ucx_worker_close(t, node_index);
+    ucx_receive_abandon(t, node_index);
+    ucx_send_abandon(t, node_index);
     *peer = (ucx_peer){.ring = peer->ring};
+    if (ucx_worker_open(t, node_index, &err) == TR_OK)
+        return;
+    peer->phase = UCX_DOWN; /* and cannot be connected */
+    snprintf(peer->reason, sizeof(peer->reason), "%.200s", err.text);
 }
 
 static tr_status ucx_connect(tr_transport *t, uint32_t node_index, const void *address, size_t size,
@@ -203,8 +260,12 @@ static tr_status ucx_connect(tr_transport *t, uint32_t node_index, const void *a
         return tr_fail(err, TR_E_INVALID, "ucx: node %u is connected already", node_index);
     if (peer->phase != UCX_UNCONNECTED)
         return tr_fail(err, TR_E_PEER, "ucx: node %u is gone: %s", node_index, peer->reason);
-    if (peer->life != 0 && peer->life != life)
-        ucx_forget(t, node_index); /* the end of its former life has come meanwhile */
+    if (peer->life != 0 && peer->life != life) { /* a former life has met us and is gone */
+        if (!ucx_receive_drop(t, node_index))
+            return tr_fail(err, TR_E_PEER, "ucx: node %u is still sending in its former life",
+                           node_index);
+        *peer = (ucx_peer){.ring = peer->ring};
+    }
     peer->life = life;
 
     ucp_ep_params_t params = {
@@ -214,7 +275,7 @@ static tr_status ucx_connect(tr_transport *t, uint32_t node_index, const void *a
         .err_mode = UCP_ERR_HANDLING_MODE_PEER,
         .err_handler = {.cb = ucx_on_endpoint_error, .arg = &t->links[node_index]},
     };
-    ucs_status_t ucs = ucp_ep_create(t->worker, &params, &peer->ep);
+    ucs_status_t ucs = ucp_ep_create(t->workers[node_index].handle, &params, &peer->ep);
     if (ucs != UCS_OK) {
         peer->ep = NULL;
         return tr_fail(err, TR_E_PEER, "ucx: endpoint to node %u: %s", node_index,
@@ -236,7 +297,7 @@ static void ucx_tend_ending(tr_transport *t, uint32_t node_index)
     if (waits && tr_clock_ns() < peer->ending_deadline_ns)
         return;
     peer->phase = UCX_DOWN;
-    ucx_receive_drop(t, peer);
+    (void)ucx_receive_drop(t, node_index);
     /* To one that closes: we have all. To one that broke the protocol: we are gone. Our endpoint
      * stays until the transport closes, so that this still leaves. */
     if (peer->ep != NULL && !peer->ep_failed)
@@ -263,17 +324,26 @@ static void ucx_tend(tr_transport *t, uint32_t node_index)
         ucx_tend_ending(t, node_index);
 }
 
+/* Until something came of it: who waits for a message should not wait for the next one, too. */
+static void ucx_progress(tr_transport *t, uint32_t node_index)
+{
+    ucp_worker_h worker = t->workers[node_index].handle;
+
+    for (uint32_t i = 0;
+         i < UCX_PROGRESS_MAX && ucp_worker_progress(worker) != 0 && t->events == 0; i++)
+        ;
+}
+
 static uint32_t ucx_poll(tr_transport *t)
 {
-    /* Until something came of it: who waits for a message should not wait for the next one, too. */
-    for (uint32_t i = 0;
-         i < UCX_PROGRESS_MAX && ucp_worker_progress(t->worker) != 0 && t->events == 0; i++)
-        ;
     /* A different peer comes first each time: they compete for the buffers of one pool. */
     uint32_t node_index = t->turn;
     t->turn = t->turn + 1 < t->config.nodes_count ? t->turn + 1 : 0;
     for (uint32_t i = 0; i < t->config.nodes_count; i++) {
-        ucx_tend(t, node_index);
+        if (t->workers[node_index].handle != NULL) {
+            ucx_progress(t, node_index);
+            ucx_tend(t, node_index);
+        }
         node_index = node_index + 1 < t->config.nodes_count ? node_index + 1 : 0;
     }
     uint32_t events = t->events;
@@ -285,6 +355,13 @@ static const char *ucx_get_path(tr_transport *t, uint32_t node_index)
 {
     assert(node_index < t->config.nodes_count);
     return t->peers[node_index].path;
+}
+
+static void ucx_progress_all(tr_transport *t)
+{
+    for (uint32_t i = 0; i < t->config.nodes_count; i++)
+        if (t->workers[i].handle != NULL)
+            ucp_worker_progress(t->workers[i].handle);
 }
 
 /* Whether everything that was taken has been delivered, as far as peers live. */
@@ -304,7 +381,7 @@ static void ucx_part(tr_transport *t)
     bool all_said;
 
     do {
-        ucp_worker_progress(t->worker);
+        ucx_progress_all(t);
         all_said = true;
         for (uint32_t i = 0; i < t->config.nodes_count; i++) {
             if (t->peers[i].phase != UCX_CONNECTED || said_bye[i])
@@ -317,28 +394,35 @@ static void ucx_part(tr_transport *t)
     } while (!(all_said && ucx_is_flushed(t)) && tr_clock_ns() < deadline_ns);
 }
 
+static bool ucx_is_parting(const tr_transport *t)
+{
+    bool parting = false;
+    for (uint32_t i = 0; i < t->config.nodes_count; i++)
+        parting |= t->workers[i].parting_count > 0;
+    return parting;
+}
+
 static void ucx_close_endpoints(tr_transport *t)
 {
     uint64_t deadline_ns = tr_clock_ns() + UCX_TEARDOWN_NS;
 
     for (uint32_t i = 0; i < t->config.nodes_count; i++)
-        ucx_part_from(t, &t->peers[i]);
-    while ((t->parting_count > 0 || t->slots_used > 0 || t->controls_count > 0) &&
+        ucx_part_from(t, i);
+    while ((ucx_is_parting(t) || t->slots_used > 0 || t->controls_count > 0) &&
            tr_clock_ns() < deadline_ns)
-        ucp_worker_progress(t->worker);
+        ucx_progress_all(t);
 }
 
 static void ucx_close(tr_transport *t)
 {
     t->closing = true;
     for (uint32_t i = 0; i < t->config.nodes_count; i++)
-        ucx_receive_drop(t, &t->peers[i]);
+        if (ucx_is_peer(t, i))
+            (void)ucx_receive_drop(t, i);
     ucx_part(t);
     ucx_close_endpoints(t);
+    ucx_close_peers(t);
     ucx_context_close(t);
-    /* UCX is gone and touches no buffer any more. */
-    ucx_send_drop(t);
-    ucx_receive_free(t);
     free(t);
 }
 
