@@ -46,6 +46,9 @@ static tr_status on_plan(void *ctx, const msgpack_object *request, msgpack_packe
         return TR_E_INVALID;
     bool serving = atomic_load(&c->serving);
     pthread_mutex_lock(&c->moves->lock);
+    moves_join *j = &c->moves->join;
+    if (j->phase != MOVES_JOIN_NONE && j->node == node && j->life != life)
+        j->given_up = true; /* that life has ended */
     bool busy = c->moves->busy || c->moves->lost != 0;
     pthread_mutex_unlock(&c->moves->lock);
     if (!serving || busy) {
