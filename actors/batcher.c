@@ -94,6 +94,7 @@ void batcher_release(batcher_state *s, batcher_sequence *q)
 {
     uint32_t number = (uint32_t)(q - s->sequences);
     q->phase = SEQUENCE_RELEASING;
+    q->asked_ns = s->env->now_ns(s->env->ctx);
     q->pools = q->leased;
     for (uint32_t n = 0; q->leased >> n != 0; n++)
         if ((q->leased & ~q->returning) >> n & 1)
@@ -586,7 +587,9 @@ static void batcher_on_tick(batcher_state *s)
     uint64_t now = s->env->now_ns(s->env->ctx);
     for (uint32_t i = 0; i < s->node->limits.sequences_max; i++) {
         const batcher_sequence *q = &s->sequences[i];
-        if (q->phase != SEQUENCE_RESERVING || now - q->reserve_ns < s->node->step_timeout_ns)
+        bool awaits_pools =
+            q->pools != 0 && (q->phase == SEQUENCE_RESERVING || q->phase == SEQUENCE_RELEASING);
+        if (!awaits_pools || now - q->asked_ns < s->node->step_timeout_ns)
             continue;
         tr_error err = batcher_error(TR_E_TIMEOUT, "a KV pool does not answer");
         atomic_store_explicit(&s->node->counters->broken, true, memory_order_relaxed);

@@ -103,7 +103,7 @@ bool batcher_reserve(batcher_state *s, batcher_sequence *q, uint64_t tokens,
     q->refused = false;
     q->pools = q->leased = s->pools;
     q->late = q->returning = 0;
-    q->reserve_ns = s->env->now_ns(s->env->ctx);
+    q->asked_ns = s->env->now_ns(s->env->ctx);
     *(tr_kv_reserve *)(void *)buf->data = (tr_kv_reserve){.tokens = tokens,
                                                           .generation = q->generation,
                                                           .shared_with = (uint16_t)shared_with,

@@ -477,6 +477,31 @@ static void a_step_that_does_not_end_is_given_up(void **state)
     close_batcher(&x);
 }
 
+/* Its slot would never be free again, and a request that is to be read again would wait for ever. */
+static void a_pool_that_gives_nothing_back_is_not_waited_for(void **state)
+{
+    fixture x;
+    uint64_t request = 1;
+    uint32_t sequence = 0;
+    (void)state;
+    open_batcher(&x, 1);
+    submit(&x, 1, 4, 1);
+    answer_reserve(&x, 0, 0, true);
+    x.f.now_ns += 900; /* step_timeout_ns is 1000 */
+    answer_step(&x, 1, 1, &request, &sequence, 5);
+    assert_int_equal(fake_count(&x.f, TR_MSG_KV_RELEASE), 1);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_false(atomic_load(&x.c.counters.broken));
+        x.f.now_ns += 900;
+        fake_give(&x.f, &tr_batcher_ops, x.batcher, 0, TR_MSG_TIMER, 0, x.f.timer_cookie, NULL, 0);
+    }
+    assert_true(atomic_load(&x.c.counters.broken));
+    fake_clear(&x.f);
+    submit(&x, 2, 4, 4);
+    assert_int_equal(read_event(&x).error.code, TR_E_TIMEOUT);
+    close_batcher(&x);
+}
+
 static void no_token_is_lost_when_buffers_run_out(void **state)
 {
     fixture x;
@@ -607,6 +632,7 @@ int main(void)
         cmocka_unit_test(requests_that_wait_end_although_no_buffer_is_free),
         cmocka_unit_test(a_batcher_without_buffers_tries_again_by_itself),
         cmocka_unit_test(a_step_that_does_not_end_is_given_up),
+        cmocka_unit_test(a_pool_that_gives_nothing_back_is_not_waited_for),
         cmocka_unit_test(no_token_is_lost_when_buffers_run_out),
         cmocka_unit_test(a_pause_is_answered_at_once_when_no_step_is_in_flight),
         cmocka_unit_test(a_pause_waits_for_the_last_step_and_forms_none),
