@@ -54,7 +54,7 @@ typedef struct {
     uint32_t untold_count; /* the last so many tokens were drawn before, and are yet to be told */
 
     uint64_t begin_ns;
-    uint64_t asked_ns;                   /* when the pools were asked for its memory, or to give it back */
+    uint64_t asked_ns; /* when the pools were asked for its memory, or to give it back */
     tr_event events[BATCHER_EVENTS_MAX]; /* not yet sent: no buffer was free */
     uint32_t events_count;
 } batcher_sequence;

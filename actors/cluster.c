@@ -33,6 +33,11 @@ static tr_status cluster_remote_send(void *ctx, uint32_t node, const tr_msg *msg
     return c->transport_ops->send(c->transport, node, msg);
 }
 
+static void cluster_on_stalled(void *ctx, uint32_t node)
+{
+    cluster_peer_lost(ctx, node, "it answers, but takes no messages");
+}
+
 static uint32_t cluster_poll_transport(void *ctx)
 {
     tr_cluster *c = ctx;
@@ -85,7 +90,11 @@ static tr_status cluster_open_transport(tr_cluster *c, tr_error *err)
     if (status != TR_OK)
         return status;
     tr_runtime_set_epoch(c->runtime, c->view->plan.epoch);
-    tr_runtime_set_remote(c->runtime, (tr_remote){.ctx = c, .send = cluster_remote_send});
+    /* A node may be busy with its longest step, and its worker 0 with it. */
+    tr_runtime_set_remote(c->runtime, (tr_remote){.ctx = c,
+                                                  .send = cluster_remote_send,
+                                                  .stall_ns = c->node.step_timeout_ns,
+                                                  .stalled = cluster_on_stalled});
     tr_runtime_add_poller(c->runtime, cluster_poll_transport, c);
     return TR_OK;
 }

@@ -61,7 +61,8 @@ static tr_status read_subject(tr_cluster *c, const msgpack_object *request, uint
     return TR_OK;
 }
 
-/* Forgets a former life of a node, connects to this one, and tells later askers what it connects to. */
+/* Forgets a former life of a node, connects to this one, and tells later askers what it connects
+ * to. */
 static tr_status relink(tr_cluster *c, uint32_t node, const void *address, size_t size,
                         tr_error *err)
 {

@@ -86,6 +86,27 @@ static tr_status delivery_push_outgoing(tr_runtime *rt, uint32_t node_index, con
     return TR_OK;
 }
 
+/* Hands a message to the remote, and notices when it has not taken any for too long. */
+static tr_status delivery_send(tr_runtime *rt, uint32_t node_index, const tr_msg *msg)
+{
+    uint64_t *since_ns = &rt->no_room_since_ns[node_index];
+    tr_status status = rt->remote.send(rt->remote.ctx, node_index, msg);
+
+    assert(status == TR_OK || status == TR_E_AGAIN || status == TR_E_PEER);
+    if (status != TR_E_AGAIN) {
+        *since_ns = 0;
+        return status;
+    }
+    uint64_t now_ns = tr_runtime_now_ns(rt);
+    if (*since_ns == 0) {
+        *since_ns = now_ns;
+    } else if (rt->remote.stall_ns != 0 && now_ns - *since_ns >= rt->remote.stall_ns) {
+        *since_ns = 0;
+        rt->remote.stalled(rt->remote.ctx, node_index);
+    }
+    return status;
+}
+
 /* TR_OK: taken. TR_E_AGAIN: no room, nothing was taken. TR_E_PEER: the node is dead, dropped. */
 static tr_status delivery_route(tr_local *sender, const tr_directory_entry *target,
                                 const tr_msg *msg)
@@ -104,9 +125,8 @@ static tr_status delivery_route(tr_local *sender, const tr_directory_entry *targ
         return TR_E_AGAIN; /* sent by init: it keeps its place in the outbox until we run */
 
     bool guard = tr_guard_pause();
-    tr_status status = rt->remote.send(rt->remote.ctx, target->node_index, msg);
+    tr_status status = delivery_send(rt, target->node_index, msg);
     tr_guard_resume(guard);
-    assert(status == TR_OK || status == TR_E_AGAIN || status == TR_E_PEER);
     return status;
 }
 
@@ -198,7 +218,7 @@ uint32_t tr_runtime_send_outgoing(tr_runtime *rt)
                 delivery_count(&rt->dropped_dead);
                 tr_buf_unref(o->held.payload);
             } else {
-                status = rt->remote.send(rt->remote.ctx, node, &o->held);
+                status = delivery_send(rt, node, &o->held);
             }
             if (status == TR_E_AGAIN) {
                 rt->outgoing_again |= 1u << node;

@@ -41,6 +41,11 @@ typedef struct {
 typedef struct {
     void *ctx;
     tr_status (*send)(void *ctx, uint32_t node_index, const tr_msg *msg);
+
+    /* Called, likewise, when there has been no room for stall_ns: somebody has to give the node up
+     * (tr_runtime_peer_down), because whoever sends to it does nothing else meanwhile. 0: never. */
+    uint64_t stall_ns;
+    void (*stalled)(void *ctx, uint32_t node_index);
 } tr_remote;
 
 tr_status tr_runtime_open(tr_runtime **out, const tr_runtime_config *config, tr_error *err);

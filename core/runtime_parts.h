@@ -137,6 +137,7 @@ struct tr_runtime {
     uint32_t workers_count;
     uint32_t workers_started;
     tr_remote remote;
+    uint64_t no_room_since_ns[TR_NODES_MAX]; /* 0: the last message was taken. Worker 0's */
     struct {
         uint32_t (*poll)(void *ctx);
         void *ctx;

@@ -82,8 +82,9 @@ static void team_work(tr_team *team, uint32_t thread)
             continue;
         uint32_t parts = word >> 16 & 0xffff;
         team->fn(team->ctx, team->base + (uint32_t)(word & 0xffff), thread);
-        /* acq_rel: what fn wrote is visible to the caller, who reads done */
-        if (atomic_fetch_add_explicit(&team->done, 1, memory_order_acq_rel) + 1 == parts &&
+        /* seq_cst: what fn wrote is visible to the caller, who reads done; and either it sees that
+         * we are done, or we see that it sleeps. */
+        if (atomic_fetch_add_explicit(&team->done, 1, memory_order_seq_cst) + 1 == parts &&
             atomic_load_explicit(&team->caller_sleeps, memory_order_seq_cst) != 0)
             team_futex_wake(&team->done, 1);
         word = atomic_load_explicit(&team->word, memory_order_acquire);

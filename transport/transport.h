@@ -1,8 +1,8 @@
 /* transport.h - carries messages between nodes. It knows no message's meaning.
  *
  * One tr_transport per node. All calls come from one thread, the node's polling thread (worker 0),
- * except open, the first address and connects, and close, which happen before it starts and after it
- * ended.
+ * except open, the first address and connects, and close, which happen before it starts and after
+ * it ended.
  *
  * Life: open -> address (give it to the peers over the control plane) -> connect each peer ->
  * send / poll ... -> close.
@@ -46,8 +46,8 @@ typedef struct {
 
     tr_status (*open)(tr_transport **out, const tr_transport_config *config, tr_error *err);
 
-    /* This node's address as opaque bytes: address [size_max] is filled, *size set. After a peer was
-     * forgotten it is another: what that one connects to next. */
+    /* This node's address as opaque bytes: address [size_max] is filled, *size set. After a peer
+     * was forgotten it is another: what that one connects to next. */
     tr_status (*address)(tr_transport *t, void *address, size_t size_max, size_t *size,
                          tr_error *err);
 

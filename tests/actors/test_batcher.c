@@ -477,7 +477,8 @@ static void a_step_that_does_not_end_is_given_up(void **state)
     close_batcher(&x);
 }
 
-/* Its slot would never be free again, and a request that is to be read again would wait for ever. */
+/* Its slot would never be free again, and a request that is to be read again would wait for ever.
+ */
 static void a_pool_that_gives_nothing_back_is_not_waited_for(void **state)
 {
     fixture x;

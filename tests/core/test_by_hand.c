@@ -162,6 +162,46 @@ static void an_actor_without_room_is_blocked_and_not_run(void **state)
     tr_runtime_close(rt);
 }
 
+static void give_up_far(void *ctx, uint32_t node_index)
+{
+    tr_runtime **rt = ctx;
+    tr_runtime_peer_down(*rt, node_index);
+}
+
+static tr_status never_send(void *ctx, uint32_t node_index, const tr_msg *msg)
+{
+    (void)ctx, (void)node_index, (void)msg;
+    return TR_E_AGAIN;
+}
+
+static void a_node_that_takes_nothing_for_too_long_is_given_up(void **state)
+{
+    test_actor actor = {.receive = forward_receive};
+    tr_runtime *rt = open_runtime(0, 1, NULL);
+    (void)state;
+    CHECK_STATUS(tr_runtime_spawn(rt, test_id(FIRST), "forward", &diary_ops, &actor, 0, NULL),
+                 TR_OK);
+    CHECK_STATUS(tr_runtime_add_remote(rt, test_id(PORT), "far", 1, NULL), TR_OK);
+    tr_runtime_set_remote(
+        rt, (tr_remote){.ctx = &rt, .send = never_send, .stall_ns = 100, .stalled = give_up_far});
+    CHECK_STATUS(tr_runtime_start_by_hand(rt, NULL), TR_OK);
+    now_ns = 1000;
+    post(rt, FIRST, 0);
+    assert_true(tr_runtime_step(rt, 0));
+    now_ns = 1099;
+    assert_false(tr_runtime_step(rt, 0));
+    assert_true(tr_runtime_is_blocked(rt));
+    now_ns = 1100;
+    (void)tr_runtime_step(rt, 0); /* gives it up, and the next try drops the message */
+    while (tr_runtime_step(rt, 0))
+        ;
+    assert_false(tr_runtime_is_blocked(rt));
+    post(rt, FIRST, 0);
+    assert_true(tr_runtime_step(rt, 0));
+    assert_false(tr_runtime_is_blocked(rt));
+    tr_runtime_close(rt);
+}
+
 /* -- nodes that go and come -- */
 
 static tr_status note_kind(void *ctx, const tr_env *env, const tr_msg *msg)
@@ -249,6 +289,7 @@ int main(void)
         cmocka_unit_test(the_choices_decide_the_order),
         cmocka_unit_test(timers_are_due_when_the_callers_clock_says_so),
         cmocka_unit_test(an_actor_without_room_is_blocked_and_not_run),
+        cmocka_unit_test(a_node_that_takes_nothing_for_too_long_is_given_up),
         cmocka_unit_test(an_actor_is_told_of_a_node_that_comes_back),
         cmocka_unit_test(a_step_of_another_placement_is_dropped_and_other_messages_are_not),
     };

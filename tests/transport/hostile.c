@@ -223,7 +223,8 @@ static void active_messages_of_a_stranger_are_refused(void **state)
     };
     assert_int_equal(ucp_ep_create(worker, &ep_params, &ep), UCS_OK);
 
-    /* Ids that nobody uses there, those of node 1, of node 0 itself and of nodes beyond the cluster. */
+    /* Ids that nobody uses there, those of node 1, of node 0 itself and of nodes beyond the
+     * cluster. */
     static const unsigned unknown_ids[] = {0, 1, 3, 15, 16, 17, 19, 31, 32, 1000, 65534, 65535};
     for (size_t i = 0; i < sizeof(unknown_ids) / sizeof(unknown_ids[0]); i++) {
         send_am(worker, ep, unknown_ids[i], garbage, 80, garbage, 100);

@@ -23,7 +23,7 @@ extern char **environ;
 #define SECOND_NS 1000000000ull
 #define PATIENCE  (tr_clock_ns() + 60 * SECOND_NS) /* for what must come */
 
-#define CLOSINGS  100
+#define CLOSINGS 100
 
 static char folder[64];
 

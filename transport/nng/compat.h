@@ -13,8 +13,8 @@
 /* Before the first socket; may be called again, from any thread. Returns an NNG error. */
 int tr_nng_init(void);
 
-/* Closes a socket, and waits for that, but not for ever: in library.c. False: NNG has not come to the
- * end, and may still use what the socket's callbacks were given. */
+/* Closes a socket, and waits for that, but not for ever: in library.c. False: NNG has not come to
+ * the end, and may still use what the socket's callbacks were given. */
 bool tr_nng_socket_close(nng_socket socket);
 
 #endif

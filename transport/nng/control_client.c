@@ -5,9 +5,9 @@
  * whether asking again is harmless.
  *
  * Deadlines are ours. In NNG 1.5 the thread that ends what is late looks at context and socket when
- * both may be closed already (seen: a panic in pthread_mutex_lock). And a socket that is closed just
- * when an answer comes may never be closed (library.c), so an answer that is late is waited for
- * before that, for a while. */
+ * both may be closed already (seen: a panic in pthread_mutex_lock). And a socket that is closed
+ * just when an answer comes may never be closed (library.c), so an answer that is late is waited
+ * for before that, for a while. */
 #include "transport/control.h"
 
 #include "transport/nng/compat.h"
@@ -26,7 +26,7 @@
 #define MESSAGE_SIZE_MAX (64u << 20) /* bytes; the same as tr_msgpack_check's */
 #define REDIAL_MIN_MS    20
 #define REDIAL_MAX_MS    250
-#define LOOK_NS          20000000 /* how often a waiting call looks whether the node is there */
+#define LOOK_NS          20000000   /* how often a waiting call looks whether the node is there */
 #define LATE_NS          500000000u /* for an answer that nobody wants any more, before a close */
 
 struct tr_control_client {
@@ -214,7 +214,7 @@ void tr_control_client_close(tr_control_client *client)
         (void)client_watch(client, tr_clock_ns() + LATE_NS);
     client_end_late(client);
     nng_aio_free(client->aio);
-    (void)nng_ctx_close(client->ctx); /* before its socket: see control_server.c */
+    (void)nng_ctx_close(client->ctx);        /* before its socket: see control_server.c */
     if (tr_nng_socket_close(client->socket)) /* else client_on_pipe may still be called */
         client_free(client);
 }

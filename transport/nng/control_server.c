@@ -248,7 +248,7 @@ static void server_join(tr_control_server *server, uint32_t count)
 static void server_close_socket(tr_control_server *server)
 {
     for (uint32_t i = 0; i < server->workers_count; i++) {
-        nng_aio_free(server->workers[i].aio); /* first: see control_client.c */
+        nng_aio_free(server->workers[i].aio);        /* first: see control_client.c */
         (void)nng_ctx_close(server->workers[i].ctx); /* fails only when closed already */
     }
     server->workers_count = 0;

@@ -1,9 +1,10 @@
-/* library.c - what NNG does once in a process: begin, for one thread alone; and close, with a deadline.
+/* library.c - what NNG does once in a process: begin, for one thread alone; and close, with a
+ * deadline.
  *
- * Note: in NNG 1.5 nng_close can wait for ever. A pipe that is closed between the length of a message
- * and its bytes asks for these with an operation that is closed already, is not told, and the thread
- * that tidies all pipes up waits for it from then on. An answer that comes late, just when its client
- * is closed, does that (a test makes it so). */
+ * Note: in NNG 1.5 nng_close can wait for ever. A pipe that is closed between the length of a
+ * message and its bytes asks for these with an operation that is closed already, is not told, and
+ * the thread that tidies all pipes up waits for it from then on. An answer that comes late, just
+ * when its client is closed, does that (a test makes it so). */
 #include "core/log.h"
 #include "transport/nng/compat.h"
 

@@ -76,8 +76,8 @@ typedef struct {
 typedef struct {
     ucx_wire_header wire;
     tr_buf *payload; /* counts; NULL for none */
-    ucx_link *to;  /* NULL: the slot is free */
-    uint32_t life; /* of the peer for which it was meant */
+    ucx_link *to;    /* NULL: the slot is free */
+    uint32_t life;   /* of the peer for which it was meant */
     uint32_t next_free;
 } ucx_slot;
 
@@ -111,9 +111,10 @@ typedef struct {
     ucx_entry entries[UCX_WINDOW]; /* of sequence s at s % UCX_WINDOW */
 } ucx_ring;
 
-/* What UCX receives with, one for each peer and each of its lives. Over shared memory a sender takes
- * a place in the receiver's queue, and then writes there. Whoever is killed in between leaves a place
- * that is never filled, and UCX waits at it for ever; so nobody else may write behind it. */
+/* What UCX receives with, one for each peer and each of its lives. Over shared memory a sender
+ * takes a place in the receiver's queue, and then writes there. Whoever is killed in between leaves
+ * a place that is never filled, and UCX waits at it for ever; so nobody else may write behind it.
+ */
 typedef struct {
     ucp_worker_h handle;    /* NULL: there is none */
     ucp_address_t *address; /* where that peer connects to */

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UCX_PROGRESS_MAX 8           /* progress calls in one poll, so that it ends under a flood */
+#define UCX_PROGRESS_MAX 8 /* progress calls in one poll, so that it ends under a flood */
 #define UCX_TEARDOWN_NS  200000000ull /* for UCX to let go of forced-closed endpoints */
 
 /* Body of an address: this, then the bytes of the workers' addresses in the order of the nodes. */
@@ -329,8 +329,8 @@ static void ucx_progress(tr_transport *t, uint32_t node_index)
 {
     ucp_worker_h worker = t->workers[node_index].handle;
 
-    for (uint32_t i = 0;
-         i < UCX_PROGRESS_MAX && ucp_worker_progress(worker) != 0 && t->events == 0; i++)
+    for (uint32_t i = 0; i < UCX_PROGRESS_MAX && ucp_worker_progress(worker) != 0 && t->events == 0;
+         i++)
         ;
 }
 
