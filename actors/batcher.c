@@ -658,6 +658,7 @@ static void batcher_answer_pause(batcher_state *s)
         return;
     for (uint32_t i = 0; i < s->node->limits.sequences_max; i++)
         s->pause.positions[i] = batcher_position(&s->sequences[i]);
+    batcher_begin_gaps(s);
     tr_switch_done(&s->pause);
     s->pause.done = NULL;
 }

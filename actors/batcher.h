@@ -54,6 +54,8 @@ typedef struct {
     uint32_t untold_count; /* the last so many tokens were drawn before, and are yet to be told */
 
     uint64_t begin_ns;
+    uint64_t told_ns;  /* when the last token was told; 0: none has been */
+    bool paused;       /* and since when nothing is formed; the next one ends the gap */
     uint64_t asked_ns; /* when the pools were asked for its memory, or to give it back */
     tr_event events[BATCHER_EVENTS_MAX]; /* not yet sent: no buffer was free */
     uint32_t events_count;
@@ -204,6 +206,8 @@ void batcher_tell_failed(batcher_state *s, batcher_sequence *q, const tr_error *
 void batcher_tell_refused(batcher_state *s, tr_actor_id client, uint64_t request, tr_buf *submit,
                           const tr_error *err);
 void batcher_tell_withdrawn(batcher_state *s, const batcher_waiting *w);
+/* A pause begins: the next token of each stream says how long its reader has waited. */
+void batcher_begin_gaps(batcher_state *s);
 /* Tries the events that found no buffer; false while some are left. */
 bool batcher_flush_events(batcher_state *s, batcher_sequence *q);
 

@@ -57,8 +57,41 @@ static void batcher_tell(batcher_state *s, batcher_sequence *q, const tr_event *
     q->events[q->events_count++] = *event;
 }
 
+void batcher_begin_gaps(batcher_state *s)
+{
+    tr_node_counters *counters = s->node->counters;
+    uint32_t open = 0;
+
+    for (uint32_t i = 0; i < s->node->limits.sequences_max; i++) {
+        batcher_sequence *q = &s->sequences[i];
+        q->paused |= q->phase == SEQUENCE_READY && q->told_ns != 0;
+        open += q->paused;
+    }
+    atomic_store_explicit(&counters->gap_ns_max, 0, memory_order_relaxed);
+    atomic_store_explicit(&counters->gaps_open, open, memory_order_relaxed);
+}
+
+static void batcher_end_gap(batcher_state *s, batcher_sequence *q)
+{
+    if (q->paused) /* release: who sees none open sees how long they were */
+        atomic_fetch_sub_explicit(&s->node->counters->gaps_open, 1, memory_order_release);
+    q->paused = false;
+}
+
+static void batcher_note_token(batcher_state *s, batcher_sequence *q)
+{
+    _Atomic uint64_t *max = &s->node->counters->gap_ns_max;
+    uint64_t now = s->env->now_ns(s->env->ctx);
+
+    if (q->paused && now - q->told_ns > atomic_load_explicit(max, memory_order_relaxed))
+        atomic_store_explicit(max, now - q->told_ns, memory_order_relaxed);
+    batcher_end_gap(s, q);
+    q->told_ns = now;
+}
+
 void batcher_tell_token(batcher_state *s, batcher_sequence *q, const tr_token *token)
 {
+    batcher_note_token(s, q);
     tr_event event = {.kind = TR_EVENT_TOKEN,
                       .request = q->request,
                       .token = token->token,
@@ -87,6 +120,7 @@ void batcher_tell_finished(batcher_state *s, batcher_sequence *q, tr_finish_reas
                       .cached_tokens = q->cached_count,
                       .generated_tokens = q->tokens_count - q->prompt_count};
     batcher_end_request(s, q, &s->node->counters->requests_finished);
+    batcher_end_gap(s, q);
     batcher_tell(s, q, &event);
 }
 
@@ -94,6 +128,7 @@ void batcher_tell_failed(batcher_state *s, batcher_sequence *q, const tr_error *
 {
     tr_event event = {.kind = TR_EVENT_FAILED, .request = q->request, .error = *err};
     batcher_end_request(s, q, &s->node->counters->requests_failed);
+    batcher_end_gap(s, q);
     batcher_tell(s, q, &event);
 }
 
@@ -110,8 +145,7 @@ static void batcher_answer_submit(batcher_state *s, tr_actor_id client, tr_buf *
 void batcher_tell_refused(batcher_state *s, tr_actor_id client, uint64_t request, tr_buf *submit,
                           const tr_error *err)
 {
-    tr_event event = {
-        .kind = TR_EVENT_FAILED, .request = request, .refused = true, .error = *err};
+    tr_event event = {.kind = TR_EVENT_FAILED, .request = request, .refused = true, .error = *err};
     atomic_fetch_add_explicit(&s->node->counters->requests_failed, 1, memory_order_relaxed);
     batcher_answer_submit(s, client, submit, &event);
 }

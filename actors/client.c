@@ -9,18 +9,18 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define CLIENT_PORT_SLOTS 4096
-#define CLIENT_EXPORTS_MAX 16 /* requests for logits at once; more are TR_E_AGAIN */
-#define CLIENT_OPEN_MAX 1024  /* requests at once: more than batcher and port hold */
+#define CLIENT_PORT_SLOTS  4096
+#define CLIENT_EXPORTS_MAX 16   /* requests for logits at once; more are TR_E_AGAIN */
+#define CLIENT_OPEN_MAX    1024 /* requests at once: more than batcher and port hold */
 
 /* A request for logits. Its rows come from the sampler and its other events from the batcher, which
  * may stand on different nodes: the last event waits here until all rows have come. Hidden rows
  * come from routers, too. */
 typedef struct {
-    uint64_t request; /* 0: free */
+    uint64_t request;   /* 0: free */
     uint64_t rows_left; /* of logits and hidden rows */
-    bool ended; /* last is waiting */
-    bool lost;  /* a node has gone since it began, perhaps with rows that are missing */
+    bool ended;         /* last is waiting */
+    bool lost;          /* a node has gone since it began, perhaps with rows that are missing */
     tr_event last;
 } client_export;
 
@@ -28,8 +28,8 @@ struct tr_client {
     tr_cluster *cluster; /* borrows */
     tr_actor_id id;
     uint64_t next_request;
-    tr_buf *rows;   /* counts; what the last LOGITS or HIDDEN event points into */
-    int wake_fd;    /* eventfd for tr_client_wait; -1 with a wake function */
+    tr_buf *rows; /* counts; what the last LOGITS or HIDDEN event points into */
+    int wake_fd;  /* eventfd for tr_client_wait; -1 with a wake function */
     client_export exports[CLIENT_EXPORTS_MAX];
     uint64_t open[CLIENT_OPEN_MAX]; /* requests whose last event has not been told, in any order */
     uint32_t open_count;
@@ -101,8 +101,8 @@ static tr_status client_check(const tr_cluster *c, const tr_request *r, tr_error
         return tr_fail(err, TR_E_INVALID, "prompt: empty, expected at least one token");
     if (r->tokens_count > context || r->tokens_max > context - r->tokens_count)
         return tr_fail(err, TR_E_INVALID,
-                       "prompt and max_tokens: %u + %u tokens, the context has %u",
-                       r->tokens_count, r->tokens_max, context);
+                       "prompt and max_tokens: %u + %u tokens, the context has %u", r->tokens_count,
+                       r->tokens_max, context);
     if (r->want_hidden && !r->want_logits)
         return tr_fail(err, TR_E_INVALID, "want_hidden: set without want_logits");
     if (r->tokens_max == 0 && !r->want_logits)
@@ -132,8 +132,7 @@ static client_export *client_find_export(tr_client *client, uint64_t request)
     return NULL;
 }
 
-tr_status tr_client_submit(tr_client *client, const tr_request *r, uint64_t *request,
-                           tr_error *err)
+tr_status tr_client_submit(tr_client *client, const tr_request *r, uint64_t *request, tr_error *err)
 {
     tr_cluster *c = client->cluster;
     tr_status status = client_check(c, r, err);
@@ -141,8 +140,7 @@ tr_status tr_client_submit(tr_client *client, const tr_request *r, uint64_t *req
         return status;
     client_export *export = r->want_logits ? client_find_export(client, 0) : NULL;
     if (r->want_logits && export == NULL)
-        return tr_fail(err, TR_E_AGAIN, "%d requests for logits are under way",
-                       CLIENT_EXPORTS_MAX);
+        return tr_fail(err, TR_E_AGAIN, "%d requests for logits are under way", CLIENT_EXPORTS_MAX);
     if (client->open_count == CLIENT_OPEN_MAX)
         return tr_fail(err, TR_E_AGAIN, "%d requests are under way", CLIENT_OPEN_MAX);
     size_t size = sizeof(tr_submit) + r->tokens_count * sizeof(int32_t);

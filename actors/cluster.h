@@ -20,7 +20,7 @@ typedef struct tr_cluster_hand tr_cluster_hand; /* actors/cluster_hand.h */
 typedef struct {
     const char *kernels; /* backend name; NULL: "cpu" */
     void (*progress)(void *ctx, const char *what, uint64_t done_bytes, uint64_t total_bytes);
-    void *progress_ctx;          /* progress may be NULL */
+    void *progress_ctx; /* progress may be NULL */
     bool may_join; /* when the cluster runs already, come back to it under its placement of now */
     uint64_t free_bytes; /* what this machine had free before any of its nodes was opened, for a
                             node without memory in the placement; 0: looked up while it opens */
@@ -136,13 +136,15 @@ typedef struct {
                        "done" or "failed" */
     uint32_t moved; /* terms, ranges and actors that stand elsewhere now */
     uint64_t epoch; /* of the new placement */
+    bool asked;     /* somebody has asked for it; else a loss or a return is why */
     uint32_t lost;  /* bit per node that is gone, when that is why */
-    uint32_t prefixes, sequences; /* states in a snapshot, or that came from one */
-    uint32_t left;                /* states of a snapshot for which there was no room */
-    uint64_t bytes; /* weights loaded and states fetched, over all nodes */
+    uint32_t prefixes, sequences;            /* states in a snapshot, or that came from one */
+    uint32_t left;                           /* states of a snapshot for which there was no room */
+    uint64_t bytes;                          /* weights loaded and states fetched, over all nodes */
     uint64_t pause_bytes;                    /* those of them that came while streams waited */
-    uint64_t prepare_ns, pause_ns, total_ns; /* pause: the longest that any stream waited */
-    tr_error error; /* code TR_OK unless it failed; nothing has changed then */
+    uint64_t prepare_ns, pause_ns, total_ns; /* pause: no step was formed */
+    uint64_t gap_ns; /* the longest that any stream waited between two tokens; 0: none ran */
+    tr_error error;  /* code TR_OK unless it failed; nothing has changed then */
 } tr_change_report;
 
 /* Begins to move parts (core/plan_edit.h says how they are written) to a node, by its name.
@@ -161,6 +163,13 @@ tr_status tr_cluster_replicate(tr_cluster *cluster, const char *experts, const c
 /* Begins to give a node back what the placement file gives it. errors  as tr_cluster_move */
 tr_status tr_cluster_undrain(tr_cluster *cluster, const char *node, uint64_t *number,
                              tr_error *err);
+
+/* Ends the change that is under way, or the work with a file, before its switch: it fails, and
+ * nothing has changed. Returns at once, with the change's number in *number; its report says what
+ * became of it, because it may have come to its switch meanwhile. Thread: any.
+ * errors  TR_E_INVALID nothing is under way, it is past its switch, or nobody has asked for it: a
+ *         loss or a return has made it necessary; TR_E_NOTSUP as tr_cluster_move */
+tr_status tr_cluster_abort(tr_cluster *cluster, uint64_t *number, tr_error *err);
 
 /* Begins to write the states of all prefixes that are kept and of all sequences into a file on the
  * batcher's node; streams wait meanwhile. The phases are "pause", "write", "sync".

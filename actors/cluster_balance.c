@@ -88,6 +88,8 @@ tr_status moves_balance(cluster_moves *m, tr_change_report *report, tr_error *er
     tr_status status = tr_cluster_plan(m->cluster, &plan, err);
     if (status == TR_OK)
         status = balance_find(m, &plan, &result, err);
+    if (status == TR_OK && (status = moves_check_abort(m, err)) != TR_OK)
+        tr_rebalance_free(&result.found);
     if (status != TR_OK) {
         tr_plan_free(&plan);
         return status;

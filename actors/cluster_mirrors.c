@@ -9,7 +9,6 @@
 #include "actors/cluster_node.h"
 #include "core/log.h"
 
-
 static uint64_t fingerprint_of(const tr_cluster *c, uint32_t node)
 {
     return node == c->node_index ? c->fingerprint : atomic_load(&c->peers[node].fingerprint);

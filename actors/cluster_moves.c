@@ -19,6 +19,8 @@ static tr_change_report moves_one(cluster_moves *m)
     uint64_t begin = cluster_now(m->cluster);
     bool states = m->job != NULL && m->job != moves_balance;
     tr_status status = m->job != NULL ? m->job(m, &report, &err) : moves_run(m, &report, &err);
+    if (status != TR_OK) /* a file says that it was given up, and not why */
+        (void)moves_check_abort(m, &err);
     report.total_ns = cluster_now(m->cluster) - begin;
     if (status != TR_OK)
         report.error = err;
@@ -44,6 +46,7 @@ static void moves_report_next(cluster_moves *m, const char *what, uint32_t node,
                               uint32_t lost)
 {
     pthread_mutex_lock(&m->lock);
+    atomic_store(&m->abort_asked, false);
     moves_number(m, &m->plan);
     tr_change_report *report = &m->reports[m->next_number % MOVES_REPORTS];
     *report = (tr_change_report){
@@ -265,7 +268,9 @@ static tr_status moves_begin(tr_cluster *c, moves_edit edit, const char *verb, c
     if (status == TR_OK) {
         moves_number(m, &plan);
         tr_change_report *report = &m->reports[m->next_number % MOVES_REPORTS];
-        *report = (tr_change_report){.number = m->next_number, .moved = moved, .epoch = plan.epoch};
+        *report = (tr_change_report){
+            .number = m->next_number, .asked = true, .moved = moved, .epoch = plan.epoch};
+        atomic_store(&m->abort_asked, false);
         snprintf(report->what, sizeof(report->what), "%s %s%s%s", verb, part,
                  part[0] != '\0' ? " to " : "", node_name);
         snprintf(report->phase, sizeof(report->phase), "prepare");
@@ -289,7 +294,8 @@ static tr_status moves_start_job(cluster_moves *m, cluster_job job, const char *
                                  const char *phase, uint64_t *number, tr_error *err)
 {
     tr_change_report *report = &m->reports[m->next_number % MOVES_REPORTS];
-    *report = (tr_change_report){.number = m->next_number};
+    *report = (tr_change_report){.number = m->next_number, .asked = true};
+    atomic_store(&m->abort_asked, false);
     snprintf(report->what, sizeof(report->what), "%s", what);
     snprintf(report->phase, sizeof(report->phase), "%s", phase);
     *number = m->next_number++;
@@ -368,6 +374,41 @@ tr_status tr_cluster_rebalance(tr_cluster *c, const tr_rebalance_options *option
     } else {
         m->balance_options = *options;
         status = moves_start_job(m, moves_balance, "rebalance", "measure", number, err);
+    }
+    pthread_mutex_unlock(&m->lock);
+    return status;
+}
+
+/* With the lock held. */
+static tr_status moves_may_abort(const cluster_moves *m, const tr_change_report *report,
+                                 tr_error *err)
+{
+    const char *phase = report->phase;
+    if (!m->busy || report->number == 0 || strcmp(phase, "done") == 0 ||
+        strcmp(phase, "failed") == 0)
+        return tr_fail(err, TR_E_INVALID, "no change of placement is under way");
+    if (!report->asked)
+        return tr_fail(err, TR_E_INVALID, "\"%.100s\" cannot be aborted: nobody has asked for it",
+                       report->what);
+    if (strcmp(phase, "switch") == 0 || strcmp(phase, "retire") == 0)
+        return tr_fail(err, TR_E_INVALID, "\"%.100s\" cannot be aborted any more: %s", report->what,
+                       phase);
+    return TR_OK;
+}
+
+tr_status tr_cluster_abort(tr_cluster *c, uint64_t *number, tr_error *err)
+{
+    cluster_moves *m = c->moves;
+    tr_status status = moves_check(c, err);
+    if (status != TR_OK)
+        return status;
+    pthread_mutex_lock(&m->lock);
+    const tr_change_report *report = &m->reports[(m->next_number - 1) % MOVES_REPORTS];
+    status = moves_may_abort(m, report, err);
+    if (status == TR_OK) {
+        *number = report->number;
+        atomic_store(&m->abort_asked, true);
+        atomic_store(&m->job_given_up, true);
     }
     pthread_mutex_unlock(&m->lock);
     return status;

@@ -62,6 +62,7 @@ typedef struct cluster_moves {
     uint64_t last_epoch; /* of the last change, done or failed: no two have the same */
     tr_change_report reports[MOVES_REPORTS]; /* ring by number */
     _Atomic bool job_given_up; /* a loss or the end must not wait for a search or a file */
+    _Atomic bool abort_asked;  /* of the change under way, by tr_cluster_abort */
     tr_rebalance_options balance_options;
     tr_rebalance_report balance; /* the last one */
 } cluster_moves;
@@ -95,8 +96,14 @@ tr_status moves_run(cluster_moves *m, tr_change_report *report, tr_error *err);
 /* Shows how far it is. */
 void moves_phase(cluster_moves *m, tr_change_report *report, const char *phase);
 
+/* errors  TR_E_CANCELED when somebody has asked to abort the change */
+tr_status moves_check_abort(const cluster_moves *m, tr_error *err);
+
 /* Asks the batcher, and waits for its answer. */
 tr_status moves_ask_batcher(cluster_moves *m, tr_switch_what what, uint64_t ns, tr_error *err);
+
+/* After a pause: what the streams have seen of it. Waits a moment for the next token of each. */
+void moves_note_gap(cluster_moves *m, tr_change_report *report);
 
 /* No placement without the lost node: the requests end with the reason. */
 void moves_give_up(cluster_moves *m, const tr_error *why);

@@ -19,6 +19,7 @@
 #define MOVES_PREPARE_NS  3600000000000u /* loading a node's share from a slow disk */
 #define MOVES_PAUSE_NS    30000000000u   /* the longest step */
 #define MOVES_FETCH_NS    60000000000u   /* streams wait meanwhile */
+#define MOVES_GAP_NS      1000000000u    /* for the next token of each stream */
 #define MOVES_AGAIN_NS    1000000000u    /* then a call may have been lost */
 #define MOVES_RETRY_NS    200000000u     /* before a recovery is tried again, so often: */
 #define MOVES_ATTEMPTS    20
@@ -112,13 +113,21 @@ static tr_status moves_call_each(cluster_moves *m, const moves_request *r, tr_er
     return first;
 }
 
-/* Before the switch: the change ends when a node is lost that either placement uses. The requests
- * wait for its share, and not until somebody else has loaded. One that is missed since before the
- * change began, or that neither uses, is not in its way. */
-static tr_status moves_check_losses(cluster_moves *m, tr_error *err)
+tr_status moves_check_abort(const cluster_moves *m, tr_error *err)
+{
+    return atomic_load(&m->abort_asked) ? tr_fail(err, TR_E_CANCELED, "it was aborted by command")
+                                        : TR_OK;
+}
+
+/* Before the switch: the change ends when somebody asks for that, or when a node is lost that
+ * either placement uses. The requests wait for its share, and not until somebody else has loaded.
+ * One that is missed since before the change began, or that neither uses, is not in its way. */
+static tr_status moves_may_go_on(cluster_moves *m, tr_error *err)
 {
     tr_cluster *c = m->cluster;
 
+    if (moves_check_abort(m, err) != TR_OK)
+        return TR_E_CANCELED;
     pthread_mutex_lock(&m->lock);
     uint32_t lost = m->lost;
     pthread_mutex_unlock(&m->lock);
@@ -132,8 +141,8 @@ static tr_status moves_check_losses(cluster_moves *m, tr_error *err)
 }
 
 /* Waits until every node that is there has reached a phase; *bytes is the sum of theirs.
- *   despite_losses  else a loss ends it (moves_check_losses) */
-static tr_status moves_await(cluster_moves *m, cluster_change_phase wanted, bool despite_losses,
+ *   to_the_end  else moves_may_go_on can end it */
+static tr_status moves_await(cluster_moves *m, cluster_change_phase wanted, bool to_the_end,
                              uint64_t deadline_ns, uint64_t *bytes, tr_error *err)
 {
     tr_cluster *c = m->cluster;
@@ -144,15 +153,16 @@ static tr_status moves_await(cluster_moves *m, cluster_change_phase wanted, bool
     for (;;) {
         bool all = true;
         uint64_t sum = 0;
-        if (!despite_losses && moves_check_losses(m, err) != TR_OK)
-            return TR_E_PEER;
+        tr_status status = to_the_end ? TR_OK : moves_may_go_on(m, err);
+        if (status != TR_OK)
+            return status;
         for (uint32_t n = 0; n < c->placement->nodes_count; n++) {
             tr_control_reply reply;
             uint64_t phase = 0, part = 0;
             char why[sizeof(err->text)] = "";
             if (!cluster_is_alive(c, n))
                 continue;
-            tr_status status = moves_call(m, n, &ask, &reply, err);
+            status = moves_call(m, n, &ask, &reply, err);
             if (is_trouble(status)) { /* it is asked again, unless it is soon known to be gone */
                 all = false;
                 continue;
@@ -448,8 +458,9 @@ static tr_status moves_switch(cluster_moves *m, tr_change_report *report, bool *
             return status;
         report->pause_bytes = bytes_since(report, before);
     }
-    if (moves_check_losses(m, err) != TR_OK)
-        return TR_E_PEER;
+    tr_status status = moves_may_go_on(m, err);
+    if (status != TR_OK)
+        return status;
     moves_phase(m, report, "switch");
     *switched = true;
     return moves_commit(m, err);
@@ -506,6 +517,27 @@ static bool moves_try_again(cluster_moves *m, uint32_t lost, tr_status why)
     return true;
 }
 
+void moves_note_gap(cluster_moves *m, tr_change_report *report)
+{
+    tr_cluster *c = m->cluster;
+    uint64_t begin = cluster_now(c);
+    uint32_t open;
+
+    while ((open = atomic_load(&c->counters.gaps_open)) > 0) {
+        pthread_mutex_lock(&m->lock);
+        bool ends = m->lost != 0 || m->stopped || atomic_load(&c->stopping);
+        pthread_mutex_unlock(&m->lock);
+        if (ends || cluster_now(c) - begin > MOVES_GAP_NS)
+            break;
+        cluster_sleep(c, MOVES_POLL_NS);
+    }
+    report->gap_ns = atomic_load(&c->counters.gap_ns_max);
+    uint64_t least_ns =
+        report->pause_ns + (cluster_now(c) - begin); /* of those that go on waiting */
+    if (open > 0 && report->gap_ns < least_ns)
+        report->gap_ns = least_ns;
+}
+
 tr_status moves_run(cluster_moves *m, tr_change_report *report, tr_error *err)
 {
     tr_cluster *c = m->cluster;
@@ -541,5 +573,7 @@ tr_status moves_run(cluster_moves *m, tr_change_report *report, tr_error *err)
     m->attempts = 0;
     (void)moves_serve_again(m); /* it may have emptied those that were missed */
     moves_phase(m, report, "retire");
-    return moves_end_all(m, "plan_retire", err);
+    status = moves_end_all(m, "plan_retire", err);
+    moves_note_gap(m, report);
+    return status;
 }

@@ -326,6 +326,8 @@ static tr_status save_all(cluster_moves *m, tr_change_report *report, tr_error *
         status = tr_snapshot_end(run.writer, &report->bytes, err);
     else
         tr_snapshot_abandon(run.writer);
+    if (asked)
+        moves_note_gap(m, report);
     states_end(&run);
     return status;
 }

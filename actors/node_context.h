@@ -25,7 +25,9 @@ typedef struct {
     _Atomic uint64_t generated_tokens;
     _Atomic uint64_t requests_finished;
     _Atomic uint64_t requests_failed;
-    _Atomic bool broken; /* a step did not end in time: nothing is served any more */
+    _Atomic uint32_t gaps_open;  /* streams that have told no token since the last pause began */
+    _Atomic uint64_t gap_ns_max; /* of the others: the longest time between two, pause included */
+    _Atomic bool broken;         /* a step did not end in time: nothing is served any more */
     _Atomic uint32_t accused; /* bit per node that has lost another one which this node sees: their
                                  steps cannot end, so it has to go */
 } tr_node_counters;

@@ -26,9 +26,8 @@ tr_status tr_partial_send(const tr_env *env, const tr_node_context *node, tr_tea
                           const tr_step_view *v, tr_sub_layer sub, uint64_t step,
                           const int64_t *sums, const uint8_t *flags)
 {
-    tr_step_head head = {.rows_count = v->head.rows_count,
-                         .layer = v->head.layer,
-                         .width = v->head.width};
+    tr_step_head head = {
+        .rows_count = v->head.rows_count, .layer = v->head.layer, .width = v->head.width};
     tr_buf *buf = env->take(env->ctx, tr_step_layout(&head, TR_MSG_PARTIAL));
     if (buf == NULL)
         return TR_E_NOMEM;
@@ -37,8 +36,8 @@ tr_status tr_partial_send(const tr_env *env, const tr_node_context *node, tr_tea
     memcpy(buf->data, &head, sizeof(head));
     uint8_t *out_flags = tr_step_at(buf, head.flags_offset);
     memcpy(out_flags, flags, head.rows_count);
-    size_t size = node->kernels->sums_pack(team, tr_step_at(buf, head.rows_offset), out_flags,
-                                           sums, head.rows_count, head.width);
+    size_t size = node->kernels->sums_pack(team, tr_step_at(buf, head.rows_offset), out_flags, sums,
+                                           head.rows_count, head.width);
     buf->size = (uint32_t)(head.rows_offset + size);
 
     return tr_routers_send(env, node, v->head.layer, TR_MSG_PARTIAL, step, sub, buf);

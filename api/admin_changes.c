@@ -71,6 +71,15 @@ static tr_status on_undrain(void *ctx, const msgpack_object *request, msgpack_pa
     return begin_of_node(tr_cluster_undrain, "to", ctx, request, reply, pairs, err);
 }
 
+static tr_status on_abort(void *ctx, const msgpack_object *request, msgpack_packer *reply,
+                          uint32_t *pairs, tr_error *err)
+{
+    uint64_t number = 0;
+    (void)request;
+    tr_status status = tr_cluster_abort(ctx, &number, err);
+    return status == TR_OK ? pack_number(reply, pairs, number) : status;
+}
+
 static tr_status on_change(void *ctx, const msgpack_object *request, msgpack_packer *reply,
                            uint32_t *pairs, tr_error *err)
 {
@@ -94,9 +103,10 @@ static tr_status on_change(void *ctx, const msgpack_object *request, msgpack_pac
     tr_pack_u64(reply, "pause_bytes", report.pause_bytes);
     tr_pack_u64(reply, "prepare_ns", report.prepare_ns);
     tr_pack_u64(reply, "pause_ns", report.pause_ns);
+    tr_pack_u64(reply, "gap_ns", report.gap_ns);
     tr_pack_u64(reply, "total_ns", report.total_ns);
     tr_pack_text(reply, "why", report.error.text);
-    *pairs += 14;
+    *pairs += 15;
     return TR_OK;
 }
 
@@ -108,5 +118,6 @@ void tr_admin_changes_register(tr_cluster *cluster)
     tr_control_server_handle(server, "replicate", on_replicate, cluster);
     tr_control_server_handle(server, "drain", on_drain, cluster);
     tr_control_server_handle(server, "undrain", on_undrain, cluster);
+    tr_control_server_handle(server, "abort", on_abort, cluster);
     tr_control_server_handle(server, "change", on_change, cluster);
 }

@@ -22,9 +22,12 @@ void tr_admin_change_print(const msgpack_object *map)
            tr_bytes_text(bytes, sizeof(bytes), tr_admin_u64(map, "bytes")));
     printf("  prepare       %10.1f ms, while everything was served\n",
            (double)tr_admin_u64(map, "prepare_ns") / 1e6);
-    printf("  longest pause %10.1f ms, %s fetched meanwhile\n",
+    printf("  pause         %10.1f ms, %s fetched meanwhile\n",
            (double)tr_admin_u64(map, "pause_ns") / 1e6,
            tr_bytes_text(bytes, sizeof(bytes), tr_admin_u64(map, "pause_bytes")));
+    if (tr_admin_u64(map, "gap_ns") > 0)
+        printf("  longest gap   %10.1f ms between two tokens of a stream\n",
+               (double)tr_admin_u64(map, "gap_ns") / 1e6);
     printf("  epoch         %10llu\n", (unsigned long long)tr_admin_u64(map, "epoch"));
 }
 
@@ -96,24 +99,20 @@ static tr_status change_ask(const tr_admin_target *target, uint64_t number, tr_c
     }
 }
 
-int tr_admin_change_follow(const tr_admin_target *target, uint64_t number, tr_control_reply *reply)
+/* Waits for the end of a change, and tells its phases meanwhile. *done: else it has failed. */
+static tr_status change_await(const tr_admin_target *target, uint64_t number,
+                              tr_control_reply *reply, bool *done, tr_error *err)
 {
-    char phase[32] = "", last[32] = "", why[512];
+    char phase[32] = "", last[32] = "";
 
     for (;;) {
-        tr_error err = {0};
-        if (change_ask(target, number, reply, &err) != TR_OK) {
-            fprintf(stderr, "troupe: %s\n", err.text);
-            return 1;
-        }
+        tr_status status = change_ask(target, number, reply, err);
+        if (status != TR_OK)
+            return status;
         (void)tr_admin_text(reply->map, "phase", phase, sizeof(phase));
-        if (strcmp(phase, "failed") == 0) {
-            fprintf(stderr, "troupe: the change failed: %s\n",
-                    tr_admin_text(reply->map, "why", why, sizeof(why)));
-            return 1;
-        }
-        if (strcmp(phase, "done") == 0)
-            return 0;
+        *done = strcmp(phase, "done") == 0;
+        if (*done || strcmp(phase, "failed") == 0)
+            return TR_OK;
         if (strcmp(phase, last) != 0)
             fprintf(stderr, "%s ...\n", phase);
         memcpy(last, phase, sizeof(last));
@@ -121,6 +120,52 @@ int tr_admin_change_follow(const tr_admin_target *target, uint64_t number, tr_co
         struct timespec t = {.tv_nsec = POLL_NS};
         nanosleep(&t, NULL);
     }
+}
+
+int tr_admin_change_follow(const tr_admin_target *target, uint64_t number, tr_control_reply *reply)
+{
+    char why[512];
+    bool done = false;
+    tr_error err = {0};
+
+    if (change_await(target, number, reply, &done, &err) != TR_OK) {
+        fprintf(stderr, "troupe: %s\n", err.text);
+        return 1;
+    }
+    if (!done)
+        fprintf(stderr, "troupe: the change failed: %s\n",
+                tr_admin_text(reply->map, "why", why, sizeof(why)));
+    return done ? 0 : 1;
+}
+
+int tr_admin_change_abort(const tr_cli_args *args, const tr_admin_targets *targets)
+{
+    const tr_admin_target *target = NULL;
+    tr_control_reply reply;
+    uint64_t number = 0;
+    char what[256];
+    bool done = false;
+    tr_error err = {0};
+
+    int code = tr_admin_change_begin(targets, "abort", NULL, 0, &target, &number);
+    if (code != 0)
+        return code;
+    if (change_await(target, number, &reply, &done, &err) != TR_OK) {
+        fprintf(stderr, "troupe: %s\n", err.text);
+        code = 1;
+    } else if (tr_cli_has(args, "json")) {
+        code = tr_admin_print_json(tr_admin_json(reply.map));
+    } else if (!done) {
+        printf("%s: aborted, nothing has changed\n",
+               tr_admin_text(reply.map, "what", what, sizeof(what)));
+    }
+    if (code == 0 && done) {
+        fprintf(stderr, "troupe: %s was done before it could be aborted\n",
+                tr_admin_text(reply.map, "what", what, sizeof(what)));
+        code = 1;
+    }
+    tr_control_reply_free(&reply);
+    return code;
 }
 
 int tr_admin_change(const tr_cli_args *args, const tr_admin_targets *targets)

@@ -12,6 +12,10 @@ uint32_t tr_admin_change_words(const char *name);
 /* Positional 0 names the change, its words follow. Returns the exit code. */
 int tr_admin_change(const tr_cli_args *args, const tr_admin_targets *targets);
 
+/* Ends the change that is under way. Returns the exit code: 1 also when it was too late for that.
+ */
+int tr_admin_change_abort(const tr_cli_args *args, const tr_admin_targets *targets);
+
 /* For commands that begin a change in another way. Begin asks the targets in turn until one
  * coordinates; follow asks that one until the change has ended, and tells phases and why it failed
  * on standard error; print writes what became of it. The first two return the exit code; the reply

@@ -212,9 +212,10 @@ static int admin_run(const tr_cli_args *args)
     const admin_action *action = find_action(name);
     uint32_t words = tr_admin_change_words(name), answered = 0;
     bool load = strcmp(name, "load") == 0, rebalance = strcmp(name, "rebalance") == 0;
+    bool abort = strcmp(name, "abort") == 0;
     tr_admin_targets targets;
 
-    if (action == NULL && words == 0 && !load && !rebalance)
+    if (action == NULL && words == 0 && !load && !rebalance && !abort)
         return tr_cli_usage(args, "'%s' is nothing to ask nodes for", name);
     if (!load && (tr_cli_has(args, "layer") || tr_cli_has(args, "top")))
         return tr_cli_usage(args, "--layer and --top belong to load");
@@ -231,6 +232,8 @@ static int admin_run(const tr_cli_args *args)
         return code;
     if (words > 0)
         return tr_admin_change(args, &targets);
+    if (abort)
+        return tr_admin_change_abort(args, &targets);
     if (load)
         return tr_admin_load(args, &targets);
     if (rebalance)
@@ -262,6 +265,7 @@ const tr_command tr_cmd_admin = {
     .usage = "status|actors|load|shutdown [--node URL]... [--placement FILE] [--json]\n"
              "                    [--layer N] [--top N]\n"
              "       troupe admin move PART NODE|replicate PART NODE|drain NODE|undrain NODE ...\n"
+             "       troupe admin abort ...\n"
              "       troupe admin snapshot FILE|restore FILE ...\n"
              "       troupe admin rebalance [--dry-run] [--threshold PERCENT] ...",
     .text =
@@ -277,6 +281,9 @@ const tr_command tr_cmd_admin = {
         "          node, too; a move leaves a part on that node alone\n"
         "drain     moves everything off a node\n"
         "undrain   gives a node back what the placement file gives it\n"
+        "abort     ends what is under way of these and the next three, as long as no node has "
+        "gone\n"
+        "          over to it: nothing has changed then\n"
         "rebalance measures how rows were routed, how long experts take and how far the nodes "
         "are;\n"
         "          predicts a step's time if experts moved or had replicas; prints both and the\n"

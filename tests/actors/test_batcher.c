@@ -590,6 +590,35 @@ static void a_pause_waits_for_the_last_step_and_forms_none(void **state)
 }
 
 /* Who asked has given up waiting: both are counted, and steps are formed again. */
+static void a_pause_is_measured_between_the_tokens_of_a_stream(void **state)
+{
+    fixture x;
+    uint64_t request = 1;
+    uint32_t sequence = 0, positions[3];
+    _Atomic uint32_t done = 0;
+    (void)state;
+    open_batcher(&x, 1);
+    tr_node_counters *counters = &x.c.counters;
+    submit(&x, 1, 4, 50);
+    answer_reserve(&x, 0, 0, true);
+    x.f.now_ns = 100;
+    give_switch(&x, TR_SWITCH_PAUSE, positions, &done);
+    answer_step(&x, 1, 1, &request, &sequence, 5); /* the last before it */
+    assert_int_equal(done, 1);
+    assert_int_equal(atomic_load(&counters->gaps_open), 1);
+    x.f.now_ns = 150;
+    give_switch(&x, TR_SWITCH_RESUME, NULL, &done);
+    assert_int_equal(atomic_load(&counters->gaps_open), 1);
+    x.f.now_ns = 180;
+    answer_step(&x, 2, 1, &request, &sequence, 6);
+    assert_int_equal(atomic_load(&counters->gaps_open), 0);
+    assert_int_equal(atomic_load(&counters->gap_ns_max), 80);
+    x.f.now_ns = 400; /* only what a pause is in between of */
+    answer_step(&x, 3, 1, &request, &sequence, 7);
+    assert_int_equal(atomic_load(&counters->gap_ns_max), 80);
+    close_batcher(&x);
+}
+
 static void a_resume_ends_a_pause_that_was_not_answered(void **state)
 {
     fixture x;
@@ -637,6 +666,7 @@ int main(void)
         cmocka_unit_test(no_token_is_lost_when_buffers_run_out),
         cmocka_unit_test(a_pause_is_answered_at_once_when_no_step_is_in_flight),
         cmocka_unit_test(a_pause_waits_for_the_last_step_and_forms_none),
+        cmocka_unit_test(a_pause_is_measured_between_the_tokens_of_a_stream),
         cmocka_unit_test(a_resume_ends_a_pause_that_was_not_answered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,8 +4,9 @@
  * Streams run without a pause from one thread; this one moves random parts (experts, slices, head
  * groups with their states, layers, routers, vocabulary rows, the sampler, n-gram tables), makes
  * replicas, drains nodes and gives them back what they had. Every stream must be equal to the one
- * of a cluster of one node where nothing moved. Moves that cannot be are refused, and then nothing
- * has changed. The seed is printed and taken from TR_SEED, the number of changes from TR_MOVES. */
+ * of a cluster of one node where nothing moved. Moves that cannot be are refused, and some are
+ * aborted; then nothing has changed. The seed is printed and taken from TR_SEED, the number of
+ * changes from TR_MOVES. */
 #include "actors/cluster_fetch.h"
 #include "actors/cluster_moves.h" /* calls that come late or falsely are made directly */
 #include "core/plan_edit.h"
@@ -98,7 +99,7 @@ static void streams_do_not_notice_moves_and_drains(void **state)
     static streaming s;
     cluster c;
     pthread_t thread;
-    uint32_t done = 0, refused = 0;
+    uint32_t done = 0, refused = 0, aborted = 0;
     double longest_pause_ms = 0;
     (void)state;
 
@@ -119,7 +120,12 @@ static void streams_do_not_notice_moves_and_drains(void **state)
         }
         if (status != TR_OK)
             fail_msg("%s to %s: %s", part, node, err.text);
+        bool aborts = random_below(6) == 0 && tr_cluster_abort(c.nodes[0], &number, NULL) == TR_OK;
         tr_change_report report = cluster_await_change(&c, number);
+        if (aborts && report.error.code == TR_E_CANCELED) {
+            aborted++;
+            continue;
+        }
         if (report.error.code != TR_OK)
             fail_msg("%s: %s", report.what, report.error.text);
         if ((double)report.pause_ns / 1e6 > longest_pause_ms)
@@ -128,8 +134,9 @@ static void streams_do_not_notice_moves_and_drains(void **state)
     }
     atomic_store(&s.stop, true);
     pthread_join(thread, NULL);
-    fprintf(stderr, "%u changes, %u refused, %u rounds of %d streams, longest pause %.1f ms\n",
-            done, refused, atomic_load(&s.rounds), PROMPTS, longest_pause_ms);
+    fprintf(stderr,
+            "%u changes, %u refused, %u aborted, %u rounds of %d streams, longest pause %.1f ms\n",
+            done, refused, aborted, atomic_load(&s.rounds), PROMPTS, longest_pause_ms);
     if (s.wrong[0] != '\0')
         fail_msg("%s", s.wrong);
     cluster_close(&c);
@@ -144,6 +151,47 @@ static tr_change_report done_change(cluster *c, tr_status begun, const uint64_t 
     if (report.error.code != TR_OK)
         fail_msg("%s: %s", report.what, report.error.text);
     return report;
+}
+
+static void a_change_that_is_aborted_has_changed_nothing(void **state)
+{
+    cluster c;
+    tr_error err = {0};
+    uint64_t number = 0, ended = 0, epoch = 1;
+    uint32_t aborted = 0;
+    const char *to = "b";
+    (void)state;
+
+    open_nodes(&c, "ab");
+    CHECK_STATUS(tr_cluster_abort(c.nodes[0], &ended, &err), TR_E_INVALID);
+    CHECK_ERR_NAMES(err, "under way");
+    CHECK_STATUS(tr_cluster_abort(c.nodes[1], &ended, &err), TR_E_NOTSUP);
+    for (uint32_t i = 0; i < 30; i++) {
+        tr_plan plan;
+        struct timespec later = {.tv_nsec = i % 10 * 500000}; /* in one phase or another */
+        CHECK_STATUS(tr_cluster_move(c.nodes[0], "attention/all.all", to, &number, &err), TR_OK);
+        nanosleep(&later, NULL);
+        bool in_time = tr_cluster_abort(c.nodes[0], &ended, NULL) == TR_OK;
+        tr_change_report report = cluster_await_change(&c, number);
+        CHECK_STATUS(tr_cluster_plan(c.nodes[0], &plan, &err), TR_OK);
+        if (report.error.code == TR_OK) { /* it was at its switch */
+            assert_true(plan.epoch > epoch);
+            to = to[0] == 'b' ? "a" : "b";
+        } else {
+            assert_true(in_time);
+            assert_int_equal(ended, number);
+            CHECK_STATUS(report.error.code, TR_E_CANCELED);
+            CHECK_ERR_NAMES(report.error, "aborted");
+            assert_int_equal(plan.epoch, epoch);
+            aborted++;
+        }
+        epoch = plan.epoch;
+        tr_plan_free(&plan);
+    }
+    print_message("# %u of 30 were aborted\n", aborted);
+    assert_true(aborted > 0);
+    CHECK_STATUS(tr_cluster_abort(c.nodes[0], &ended, NULL), TR_E_INVALID);
+    cluster_close(&c);
 }
 
 static void experts_that_others_hold_too_are_not_loaded_when_a_node_is_drained(void **state)
@@ -673,6 +721,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streams_do_not_notice_moves_and_drains),
+        cmocka_unit_test(a_change_that_is_aborted_has_changed_nothing),
         cmocka_unit_test(experts_that_others_hold_too_are_not_loaded_when_a_node_is_drained),
         cmocka_unit_test(what_cannot_be_is_refused_and_nothing_changes),
         cmocka_unit_test(a_node_without_room_refuses_and_streams_go_on),

@@ -61,12 +61,15 @@ def moves(cluster):
         if [stream.result() for stream in running] != expected:
             return f"other texts in round {rounds}"
     pauses = sorted(report["pause_ns"] / 1e6 for report in reports)
+    gaps = sorted(report["gap_ns"] / 1e6 for report in reports)
     print(
         f"# {len(reports)} changes, {rounds} rounds of {STREAMS} streams, pauses "
-        f"{pauses[0]:.1f} to {pauses[-1]:.1f} ms, "
+        f"{pauses[0]:.1f} to {pauses[-1]:.1f} ms, gaps between tokens to {gaps[-1]:.1f} ms, "
         f"{sum(report['bytes'] for report in reports) / 2**20:.1f} MiB",
         file=sys.stderr,
     )
+    if gaps[-1] == 0:
+        return "no stream has seen any of it"
     epochs = [report["epoch"] for report in reports]
     return None if epochs == sorted(set(epochs)) else f"epochs {epochs}"
 
@@ -131,6 +134,28 @@ def shared(cluster):
     return None if min(gained) > total / 4 else f"rows {gained}"
 
 
+def aborted(cluster):
+    """By another command while the first waits for the end. Now and then that comes too late."""
+    expected = complete(cluster, 1)
+    for _ in range(30):
+        epoch = cluster.change("move", "expert/all.all", "node0")["epoch"]
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            moving = pool.submit(cluster.admin, "move", "layers/0-7", "node1", "--json")
+            deadline = time.monotonic() + PATIENCE_S
+            while (done := cluster.admin("abort")).returncode != 0 and not moving.done():
+                if time.monotonic() > deadline:
+                    return f"neither done nor aborted: {done.stderr}"
+            moved = moving.result()
+        if complete(cluster, 1) != expected:
+            return "another text afterwards"
+        if done.returncode == 0:
+            if "nothing has changed" not in done.stdout or "aborted by command" not in moved.stderr:
+                return f"{done.stdout}{moved.stderr}"
+            later = cluster.change("undrain", "node1")["epoch"]
+            return None if later > epoch else f"epoch {later} after {epoch}"
+    return "none of 30 was aborted"
+
+
 def node1_alive(cluster):
     """As node0 says; it is asked alone, because node1 does not answer any more."""
     peers = cluster.ask("status", node=0)["nodes"][0]["peers"]
@@ -173,7 +198,8 @@ def refusals(cluster):
         done = cluster.admin(*words, "--json")
         if done.returncode != 2:
             return f"{words}: exit {done.returncode}"
-    return None
+    done = cluster.admin("abort")
+    return None if done.returncode == 1 and "no change" in done.stderr else f"abort: {done.stderr}"
 
 
 tap = Tap()
@@ -183,6 +209,7 @@ with Cluster(MODEL) as running:
     tap.check("a drained node does nothing", lambda: drained(running))
     tap.check("a node gets its share back and works again", lambda: given_back(running))
     tap.check("holders of replicas share their rows", lambda: shared(running))
+    tap.check("a change that is aborted has changed nothing", lambda: aborted(running))
     tap.check("what cannot be is refused by a sentence", lambda: refusals(running))
 with Cluster(MODEL, separate=True, tail=SHORT) as running:
     tap.check("nobody notices the death of a drained node", lambda: killed(running))

@@ -81,8 +81,8 @@ static void print_sum(const arguments *a, const sim_result *sum, uint64_t lost, 
     printf("crashes in the midst of a change:");
     for (int p = 0; p < STORY_PHASES; p++)
         printf(" %u in %s%s", sum->ambushes[p], story_phases[p], p + 1 < STORY_PHASES ? "," : "\n");
-    printf("%u changes of placement, %u done; %llu tokens of kept prefixes\n", sum->changes,
-           sum->changes_done, (unsigned long long)sum->cached);
+    printf("%u changes of placement, %u done, %u aborted; %llu tokens of kept prefixes\n",
+           sum->changes, sum->changes_done, sum->changes_aborted, (unsigned long long)sum->cached);
     printf(
         "%u requests, %u finished; %llu messages; %.0f s of virtual time; %llu seeds lost a node,"
         " %u came back\n",
@@ -123,6 +123,7 @@ int main(int argc, char **argv)
         sum.finished += r.finished;
         sum.changes += r.changes;
         sum.changes_done += r.changes_done;
+        sum.changes_aborted += r.changes_aborted;
         sum.cached += r.cached;
         sum.joins += r.joins;
         for (int p = 0; p < STORY_PHASES; p++)

@@ -254,6 +254,7 @@ void sim_run(const sim_options *options, uint64_t seed, sim_result *out)
     s.options = options;
     s.out = out;
     s.random = sim_seeded(seed, 2);
+    s.aborts = sim_seeded(seed, 7);
     story_write(&s.story, options->model, seed);
     if (options->bug != SIM_BUG_NONE && (int)options->bug < (int)TR_SIM_BUGS_COUNT) {
         s.story.net.bug = (tr_sim_bug)options->bug;

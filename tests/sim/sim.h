@@ -32,7 +32,7 @@ typedef struct {
     uint32_t requests;
     uint32_t finished; /* of them, by themselves */
     uint32_t changes;  /* of placement that were begun, and those of them that were done */
-    uint32_t changes_done;
+    uint32_t changes_done, changes_aborted;
     uint32_t ambushes[STORY_PHASES]; /* crashes in each phase of a change */
     uint64_t cached; /* prompt tokens that a kept prefix had, where the cluster came to rest */
     uint32_t joins;  /* of nodes that were started again */

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#define ABORT_PHASES 3 /* prepare, pause, fetch */
+
 /* What a change may be refused for, or fail of. */
 static bool sim_change_has_reason(const simulation *s, tr_status why)
 {
@@ -29,6 +31,7 @@ void sim_begin_change(simulation *s, const story_event *e)
     if (status == TR_OK) {
         s->changes[s->changes_count++] =
             (sim_change){.number = number,
+                         .abort_phase = (uint32_t)sim_below(&s->aborts, 16),
                          .life = s->world.nodes[s->world.placement.batcher_node].life,
                          .begun_ns = world_now_ns(&s->world)};
         s->changing_count++;
@@ -39,6 +42,19 @@ void sim_begin_change(simulation *s, const story_event *e)
     /* Another is under way, or the part stands there already. */
     if (status != TR_E_AGAIN && status != TR_E_INVALID && !sim_change_has_reason(s, status))
         sim_fail(s, "a change is refused without a reason: %s", err.text);
+}
+
+/* Some changes are aborted in one of the phases in which they can be. */
+static void sim_abort(simulation *s, sim_change *change, const tr_change_report *report)
+{
+    uint64_t number = 0;
+    if (change->abort_asked || change->abort_phase >= ABORT_PHASES ||
+        strcmp(report->phase, story_phases[change->abort_phase]) != 0)
+        return;
+    change->abort_asked = tr_cluster_abort(sim_batcher(s), &number, NULL) == TR_OK;
+    if (change->abort_asked && number != change->number)
+        sim_fail(s, "change %llu is aborted instead of %llu", (unsigned long long)number,
+                 (unsigned long long)change->number);
 }
 
 static void sim_end_change(simulation *s, sim_change *change, const tr_change_report *report)
@@ -52,7 +68,9 @@ static void sim_end_change(simulation *s, sim_change *change, const tr_change_re
     if (report->pause_bytes > report->bytes)
         sim_fail(s, "\"%s\" moved %llu bytes, and %llu of them in its pause", report->what,
                  (unsigned long long)report->bytes, (unsigned long long)report->pause_bytes);
-    if (!done && !sim_change_has_reason(s, report->error.code))
+    bool aborted = change->abort_asked && report->error.code == TR_E_CANCELED;
+    s->out->changes_aborted += aborted;
+    if (!done && !aborted && !sim_change_has_reason(s, report->error.code))
         sim_fail(s, "\"%s\" failed without a reason: %s", report->what, report->error.text);
 }
 
@@ -85,6 +103,7 @@ void sim_watch_changes(simulation *s)
         } else if (strcmp(report.phase, "done") == 0 || strcmp(report.phase, "failed") == 0) {
             sim_end_change(s, change, &report);
         } else {
+            sim_abort(s, change, &report);
             sim_spring(s, &report);
             c = sim_batcher(s);
         }

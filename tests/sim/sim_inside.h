@@ -31,6 +31,8 @@ typedef struct {
     uint64_t number;
     uint32_t life; /* of the batcher's node, which forgets what was asked of it before */
     uint64_t begun_ns;
+    uint32_t abort_phase; /* of story_phases, in which it is to be aborted; others: never */
+    bool abort_asked;
     bool ended;
 } sim_change;
 
@@ -38,9 +40,9 @@ typedef struct simulation {
     const sim_options *options;
     story story;
     world world;
-    sim_random random;
-    uint64_t begin_ns;   /* of the act */
-    uint64_t trouble_ns; /* when the last trouble of the story is over */
+    sim_random random, aborts; /* aborts: on its own, so that a seed stays the story that it was */
+    uint64_t begin_ns;         /* of the act */
+    uint64_t trouble_ns;       /* when the last trouble of the story is over */
     uint32_t next_event;
     uint64_t beats;                     /* of the world, that have been looked at */
     sim_request requests[REQUESTS_MAX]; /* of this act */
