@@ -119,6 +119,8 @@ static tr_status ucx_get_address(tr_transport *t, void *address, size_t size_max
 
     for (uint32_t i = 0; i < t->config.nodes_count; i++) {
         const ucx_worker *worker = &t->workers[i];
+        if (worker->handle == NULL)
+            continue;
         if (worker->address_size > sizeof(body) - used)
             return tr_fail(err, TR_E_INVALID,
                            "ucx: %u worker addresses of %zu bytes, expected at most %zu in all",
