@@ -244,12 +244,13 @@ static void await_giving_up(fixture *x)
         step(x);
 }
 
-/* The cluster serves within a few seconds, without some of its nodes. */
+/* The cluster serves within a few seconds, without some of its nodes or with all. */
 static void expect_service(fixture *x, uint32_t missing)
 {
     uint64_t deadline_ns = world_now_ns(&x->world) + PATIENCE_NS;
+    tr_health_state wanted = missing != 0 ? TR_HEALTH_DEGRADED : TR_HEALTH_SERVING;
     tr_health health = {.state = TR_HEALTH_STARTING};
-    while (health.state != TR_HEALTH_DEGRADED || health.missing != missing ||
+    while (health.state != wanted || health.missing != missing ||
            !world_tasks_are_idle(&x->world)) {
         assert_true(world_now_ns(&x->world) < deadline_ns);
         step(x);
@@ -272,6 +273,25 @@ static void who_comes_back_takes_over_from_those_who_do_not(void **state)
     await_giving_up(&x);
     world_restart(&x.world, 1, world_now_ns(&x.world));
     expect_service(&x, 1u << 2);
+}
+
+/* It is waited for, but not once its next life has said that this one is over. */
+static void a_node_that_dies_while_it_joins_joins_again_at_once(void **state)
+{
+    fixture x;
+    (void)state;
+    open_fixture(&x, "", 0, 0);
+    const cluster_moves *m = x.world.nodes[0].cluster->moves;
+    for (uint32_t i = 0; i < 2; i++) {
+        uint64_t deadline_ns = world_now_ns(&x.world) + PATIENCE_NS;
+        world_crash(&x.world, 2);
+        world_restart(&x.world, 2, world_now_ns(&x.world));
+        while (i == 0 && m->join.phase != MOVES_JOIN_LINKED) {
+            assert_true(world_now_ns(&x.world) < deadline_ns);
+            step(&x);
+        }
+    }
+    expect_service(&x, 0);
 }
 
 static void a_lost_node_is_drained_when_others_have_room_again(void **state)
@@ -513,6 +533,7 @@ int main(void)
         cmocka_unit_test(a_client_that_comes_back_hears_nothing_of_its_former_life),
         cmocka_unit_test(a_loss_does_not_wait_for_a_node_that_loads),
         cmocka_unit_test(who_comes_back_takes_over_from_those_who_do_not),
+        cmocka_unit_test(a_node_that_dies_while_it_joins_joins_again_at_once),
         cmocka_unit_test(a_lost_node_is_drained_when_others_have_room_again),
         cmocka_unit_test(a_share_goes_where_there_is_room),
         cmocka_unit_test(a_drained_node_gives_to_those_who_have_room),
