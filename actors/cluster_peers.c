@@ -300,7 +300,8 @@ tr_status cluster_open_peers(tr_cluster *c, tr_error *err)
         atomic_store(&peer->alive, true);
         atomic_store(&peer->round_trip_ns, UINT64_MAX);
         cluster_control_url(c, n, url, sizeof(url));
-        status = tr_control_client_open(&peer->control, url, err);
+        if (c->options.hand == NULL) /* else calls go another way */
+            status = tr_control_client_open(&peer->control, url, err);
     }
     return status;
 }
@@ -308,6 +309,9 @@ tr_status cluster_open_peers(tr_cluster *c, tr_error *err)
 tr_status cluster_listen(tr_cluster *c, tr_error *err)
 {
     char url[TR_URL_SIZE + 64];
+    if (c->options.hand != NULL)
+        return TR_OK; /* calls come by tr_cluster_hand_answer, and the machine's ports are not ours
+                       */
     cluster_control_url(c, c->node_index, url, sizeof(url));
     return url[0] != '\0' ? tr_control_server_listen(c->control, url, err) : TR_OK;
 }
@@ -488,12 +492,12 @@ void cluster_close_peers(tr_cluster *c)
     for (uint32_t n = 0; n < c->placement->nodes_count; n++) {
         cluster_peer *peer = &c->peers[n];
         tr_control_reply reply;
-        if (peer->control == NULL)
-            continue;
+        if (peer->cluster == NULL)
+            continue; /* this node itself, or it was not opened */
         if (atomic_load(&c->started) && atomic_load(&peer->alive) &&
             cluster_call(peer, "leave", tr_clock_ns() + CALL_TIMEOUT_NS, &reply, NULL) == TR_OK)
             tr_control_reply_free(&reply);
-        tr_control_client_close(peer->control);
+        tr_control_client_close(peer->control); /* NULL by hand */
         peer->control = NULL;
     }
 }

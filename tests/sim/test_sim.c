@@ -10,22 +10,44 @@
 #include "tests/sim/tasks.h"
 #include "tests/sim/tiny_model.h"
 
+#include <netinet/in.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
-#define BUG_SEEDS 1000
+#define BUG_SEEDS  1000
+#define PORT_FIRST 7701 /* of the control sockets, when a placement file does not say */
 
 static char model[64];
 static uint64_t seeds_count = 60;
 
+/* Takes a port of this machine, unless somebody has it. */
+static int take_port(uint16_t port)
+{
+    struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    if (bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0)
+        assert_int_equal(listen(fd, 1), 0);
+    return fd;
+}
+
+/* Whatever happens on the machine, too: nobody listens on the ports of its placement file. */
 static void a_seed_is_one_history(void **state)
 {
     sim_options options = {.model = model};
     sim_result first, second, other;
+    int ports[TR_NODES_MAX];
     (void)state;
     for (uint64_t seed = 1; seed <= 10; seed++) {
         sim_run(&options, seed, &first);
         sim_run(&options, seed + 100, &other);
+        for (uint16_t i = 0; i < TR_NODES_MAX; i++)
+            ports[i] = take_port((uint16_t)(PORT_FIRST + i));
         sim_run(&options, seed, &second);
+        for (uint16_t i = 0; i < TR_NODES_MAX; i++)
+            close(ports[i]);
         assert_true(first.hash == second.hash);
         assert_int_equal(first.messages, second.messages);
         assert_int_equal(first.virtual_ns, second.virtual_ns);
@@ -60,7 +82,7 @@ static void every_seed_holds(void **state)
             fail_msg("seed %llu: %s", (unsigned long long)seed, r.text);
         aborted += r.changes_aborted;
     }
-    assert_true(aborted > 0); /* three of sixteen, where they come to the phase */
+    assert_true(aborted > 0 || seeds_count < 20); /* three of sixteen that come to the phase */
 }
 
 int main(void)
