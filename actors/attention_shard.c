@@ -145,6 +145,7 @@ static tr_status attention_on_rows(attention_state *s, const tr_msg *msg)
 
     const tr_mixer_layer *layer = &s->layers[v.head.layer];
     const tr_mixer_ops *ops = tr_mixer_of(layer->spec);
+    (void)atomic_load_explicit(&s->node->counters->states_written, memory_order_acquire);
     attention_exchange(s, layer, &v);
     const tr_mixer_call call = {.env = s->env,
                                 .node = s->node,

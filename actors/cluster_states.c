@@ -59,6 +59,7 @@ tr_status cluster_states_write(tr_cluster *c, const cluster_piece *pieces, uint3
                                     bytes);
         size -= needed;
     }
+    atomic_fetch_add_explicit(&c->counters.states_written, 1, memory_order_release);
     pthread_mutex_unlock(&c->questions.lock);
     if (status == TR_OK && size > 0)
         status = tr_fail(err, TR_E_INVALID, "states: %zu bytes too many", size);

@@ -12,7 +12,8 @@
 
 #include <stdatomic.h>
 
-/* Figures that actors count and status pages read. Relaxed: nothing is published with them. */
+/* Figures that actors count and status pages read. Relaxed, but for one: nothing is published with
+ * them. */
 typedef struct {
     _Atomic uint32_t sequences_active;
     _Atomic uint32_t requests_waiting;
@@ -27,7 +28,11 @@ typedef struct {
     _Atomic uint64_t requests_failed;
     _Atomic uint32_t gaps_open;  /* streams that have told no token since the last pause began */
     _Atomic uint64_t gap_ns_max; /* of the others: the longest time between two, pause included */
-    _Atomic bool broken;         /* a step did not end in time: nothing is served any more */
+    /* Not relaxed: counted up with release when states were written by another thread than the
+     * shard's. The word that they are there comes by way of other nodes, and who reads them reads
+     * this first, with acquire. */
+    _Atomic uint32_t states_written;
+    _Atomic bool broken;      /* a step did not end in time: nothing is served any more */
     _Atomic uint32_t accused; /* bit per node that has lost another one which this node sees: their
                                  steps cannot end, so it has to go */
 } tr_node_counters;
