@@ -12,8 +12,8 @@
 
 #include <stdatomic.h>
 
-/* Figures that actors count and status pages read. Relaxed, but for one: nothing is published with
- * them. */
+/* Figures that actors count and status pages read. Relaxed: nothing is published with them, unless
+ * it says so. */
 typedef struct {
     _Atomic uint32_t sequences_active;
     _Atomic uint32_t requests_waiting;
@@ -26,7 +26,8 @@ typedef struct {
     _Atomic uint64_t generated_tokens;
     _Atomic uint64_t requests_finished;
     _Atomic uint64_t requests_failed;
-    _Atomic uint32_t gaps_open;  /* streams that have told no token since the last pause began */
+    _Atomic uint32_t gaps_open;  /* streams that have told no token since the last pause began;
+                                    counted down with release, for gap_ns_max */
     _Atomic uint64_t gap_ns_max; /* of the others: the longest time between two, pause included */
     /* Not relaxed: counted up with release when states were written by another thread than the
      * shard's. The word that they are there comes by way of other nodes, and who reads them reads

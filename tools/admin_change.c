@@ -128,10 +128,8 @@ int tr_admin_change_follow(const tr_admin_target *target, uint64_t number, tr_co
     bool done = false;
     tr_error err = {0};
 
-    if (change_await(target, number, reply, &done, &err) != TR_OK) {
-        fprintf(stderr, "troupe: %s\n", err.text);
-        return 1;
-    }
+    if (change_await(target, number, reply, &done, &err) != TR_OK)
+        return tr_cli_fail(&err);
     if (!done)
         fprintf(stderr, "troupe: the change failed: %s\n",
                 tr_admin_text(reply->map, "why", why, sizeof(why)));
@@ -151,8 +149,7 @@ int tr_admin_change_abort(const tr_cli_args *args, const tr_admin_targets *targe
     if (code != 0)
         return code;
     if (change_await(target, number, &reply, &done, &err) != TR_OK) {
-        fprintf(stderr, "troupe: %s\n", err.text);
-        code = 1;
+        code = tr_cli_fail(&err);
     } else if (tr_cli_has(args, "json")) {
         code = tr_admin_print_json(tr_admin_json(reply.map));
     } else if (!done) {

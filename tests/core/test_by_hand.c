@@ -137,15 +137,22 @@ static tr_status forward_receive(void *ctx, const tr_env *env, const tr_msg *msg
     return env->send(env->ctx, test_id(PORT), TR_MSG_PONG, msg->header.step, 0, NULL);
 }
 
+/* A node with one actor, which forwards what it gets to another node. */
+static tr_runtime *open_forward(test_actor *actor)
+{
+    tr_runtime *rt = open_runtime(0, 1, NULL);
+    CHECK_STATUS(tr_runtime_spawn(rt, test_id(FIRST), "forward", &diary_ops, actor, 0, NULL),
+                 TR_OK);
+    CHECK_STATUS(tr_runtime_add_remote(rt, test_id(PORT), "far", 1, NULL), TR_OK);
+    return rt;
+}
+
 static void an_actor_without_room_is_blocked_and_not_run(void **state)
 {
     narrow_remote remote = {.room = false};
     test_actor actor = {.receive = forward_receive};
-    tr_runtime *rt = open_runtime(0, 1, NULL);
+    tr_runtime *rt = open_forward(&actor);
     (void)state;
-    CHECK_STATUS(tr_runtime_spawn(rt, test_id(FIRST), "forward", &diary_ops, &actor, 0, NULL),
-                 TR_OK);
-    CHECK_STATUS(tr_runtime_add_remote(rt, test_id(PORT), "far", 1, NULL), TR_OK);
     tr_runtime_set_remote(rt, (tr_remote){.ctx = &remote, .send = narrow_send});
     CHECK_STATUS(tr_runtime_start_by_hand(rt, NULL), TR_OK);
     post(rt, FIRST, 0);
@@ -177,11 +184,8 @@ static tr_status never_send(void *ctx, uint32_t node_index, const tr_msg *msg)
 static void a_node_that_takes_nothing_for_too_long_is_given_up(void **state)
 {
     test_actor actor = {.receive = forward_receive};
-    tr_runtime *rt = open_runtime(0, 1, NULL);
+    tr_runtime *rt = open_forward(&actor);
     (void)state;
-    CHECK_STATUS(tr_runtime_spawn(rt, test_id(FIRST), "forward", &diary_ops, &actor, 0, NULL),
-                 TR_OK);
-    CHECK_STATUS(tr_runtime_add_remote(rt, test_id(PORT), "far", 1, NULL), TR_OK);
     tr_runtime_set_remote(
         rt, (tr_remote){.ctx = &rt, .send = never_send, .stall_ns = 100, .stalled = give_up_far});
     CHECK_STATUS(tr_runtime_start_by_hand(rt, NULL), TR_OK);
